@@ -1,0 +1,251 @@
+"""TinyGPT: ids in, a score for every possible next character out.
+
+Shapes: B batch, T position, C channel (n_embd), H head, D head size (C / H), V vocabulary.
+
+Read from the top: normalisation, attention, MLP, the block that joins them, the model that stacks
+blocks. Everything that `model:` in params.yaml can choose is here.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tinygpt.params import ModelParams
+
+
+class RMSNorm(nn.Module):
+    """Divide each position's vector by its root mean square, then scale each channel.
+
+    y = x / sqrt(mean(x²) + eps) · scale. Source: Zhang and Sennrich 2019, arXiv 1910.07467.
+
+    Example: [0, 0, 0, 4] has the root mean square 2 and becomes [0, 0, 0, 2].
+    """
+
+    def __init__(self, n_channels: int, eps: float = 1e-6) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(n_channels))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean_square = x.square().mean(dim=-1, keepdim=True)  # (..., 1)
+        return x * torch.rsqrt(mean_square + self.eps) * self.scale
+
+
+def make_norm(params: ModelParams) -> nn.Module:
+    if params.norm == "layernorm":
+        return nn.LayerNorm(params.n_embd, bias=params.bias)
+    return RMSNorm(params.n_embd)
+
+
+class RotaryPosition(nn.Module):
+    """Rotate adjacent pairs of channels by an angle that grows with the position.
+
+    At position m, pair i turns by m · θ_i with θ_i = 10000^(-2i / D). The dot product of a rotated
+    query and a rotated key then depends on their distance alone.
+    Source: Su et al. 2021, arXiv 2104.09864.
+    """
+
+    def __init__(self, head_size: int, context_size: int) -> None:
+        super().__init__()
+        theta = 10000.0 ** (-torch.arange(0, head_size, 2) / head_size)  # (D / 2,)
+        angles = torch.outer(torch.arange(context_size), theta)  # (T, D / 2)
+        self.register_buffer("cos", angles.cos(), persistent=False)
+        self.register_buffer("sin", angles.sin(), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:  # (B, H, T, D)
+        T = x.shape[-2]
+        cos, sin = self.cos[:T], self.sin[:T]  # (T, D / 2)
+        even, odd = x[..., 0::2], x[..., 1::2]  # (B, H, T, D / 2)
+        turned = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)  # (B, H, T, D / 2, 2)
+        return turned.flatten(-2)  # (B, H, T, D)
+
+
+def attention_weights(q: Tensor, k: Tensor) -> Tensor:
+    """How much each position reads from each earlier one: (B, H, T, T), every row sums to 1.
+
+    softmax(q kᵀ / sqrt(D) + causal mask). Source: Vaswani et al. 2017, arXiv 1706.03762.
+    """
+    T, D = q.shape[-2:]
+    scores = q @ k.transpose(-2, -1) / math.sqrt(D)  # (B, H, T, T)
+    future = torch.ones(T, T, dtype=torch.bool, device=q.device).triu(diagonal=1)
+    return scores.masked_fill(future, -math.inf).softmax(dim=-1)
+
+
+def readable_attention(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0) -> Tensor:
+    """Sum the values, weighted by `attention_weights`: (B, H, T, D) each, and the result."""
+    return F.dropout(attention_weights(q, k), dropout) @ v
+
+
+def fused_attention(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0) -> Tensor:
+    """The same as `readable_attention` in one kernel that never stores the (T, T) weights."""
+    return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
+
+
+class CausalSelfAttention(nn.Module):
+    """Every position gathers from itself and the positions before it, once per head."""
+
+    def __init__(self, params: ModelParams) -> None:
+        super().__init__()
+        C, D = params.n_embd, params.n_embd // params.n_head
+        self.n_head = params.n_head
+        self.dropout = params.dropout
+        self.attend = fused_attention  # or readable_attention: the same numbers, see the tests
+        self.qkv_proj = nn.Linear(C, 3 * C, bias=params.bias)  # three projections side by side in one
+        self.o_proj = nn.Linear(C, C, bias=params.bias)
+        self.q_norm = RMSNorm(D) if params.qk_norm else nn.Identity()
+        self.k_norm = RMSNorm(D) if params.qk_norm else nn.Identity()
+        rope = params.position == "rope"
+        self.rotate = RotaryPosition(D, params.context_size) if rope else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        B, T, C = x.shape
+        q, k, v = self.qkv_proj(x).split(C, dim=-1)  # (B, T, C) each
+        q, k, v = (part.view(B, T, self.n_head, -1).transpose(1, 2) for part in (q, k, v))  # (B, H, T, D)
+        q, k = self.rotate(self.q_norm(q)), self.rotate(self.k_norm(k))
+        heads = self.attend(q, k, v, self.dropout if self.training else 0.0)  # (B, H, T, D)
+        merged = heads.transpose(1, 2).reshape(B, T, C)  # a position's heads side by side
+        return F.dropout(self.o_proj(merged), self.dropout, self.training)
+
+
+def mlp_width(params: ModelParams) -> int:
+    """F, how wide the MLP gets inside: 4C, or 8C / 3 up to a multiple of 8 for swiglu.
+
+    So swiglu, which has a third matrix, has about as many parameters as the others.
+    """
+    return 8 * math.ceil(params.n_embd / 3) if params.mlp == "swiglu" else 4 * params.n_embd
+
+
+class MLP(nn.Module):
+    """Work on each position's vector alone: widen, bend, narrow (C -> F -> C).
+
+    gelu: Hendrycks and Gimpel 2016, arXiv 1606.08415. relu2: So et al. 2021, arXiv 2109.08668.
+    swiglu multiplies by a gate: Shazeer 2020, arXiv 2002.05202.
+    """
+
+    def __init__(self, params: ModelParams) -> None:
+        super().__init__()
+        C = params.n_embd
+        self.kind = params.mlp
+        self.dropout = params.dropout
+        hidden = mlp_width(params)
+        if self.kind == "swiglu":
+            self.gate_proj = nn.Linear(C, hidden, bias=params.bias)
+        self.up_proj = nn.Linear(C, hidden, bias=params.bias)
+        self.down_proj = nn.Linear(hidden, C, bias=params.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        wide = self.up_proj(x)  # (B, T, F)
+        if self.kind == "gelu":
+            bent = F.gelu(wide)
+        elif self.kind == "relu2":
+            bent = F.relu(wide).square()
+        else:
+            bent = F.silu(self.gate_proj(x)) * wide
+        return F.dropout(self.down_proj(bent), self.dropout, self.training)  # (B, T, C)
+
+
+class Block(nn.Module):
+    """Read from the context, then work on what was read; each step adds to what was there."""
+
+    def __init__(self, params: ModelParams) -> None:
+        super().__init__()
+        self.norm1 = make_norm(params)
+        self.attention = CausalSelfAttention(params)
+        self.norm2 = make_norm(params)
+        self.mlp = MLP(params)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.norm1(x))
+        return x + self.mlp(self.norm2(x))
+
+
+class GPT(nn.Module):
+    """Embed ids and positions, run the blocks, score every entry of the vocabulary."""
+
+    def __init__(self, params: ModelParams, vocab_size: int) -> None:
+        super().__init__()
+        self.params = params
+        self.token_embedding = nn.Embedding(vocab_size, params.n_embd)
+        if params.position == "learned":
+            self.position_embedding = nn.Embedding(params.context_size, params.n_embd)
+        self.blocks = nn.ModuleList(Block(params) for _ in range(params.n_layer))
+        self.final_norm = make_norm(params)
+        self.lm_head = nn.Linear(params.n_embd, vocab_size, bias=params.bias)
+        if params.tie_embeddings:
+            self.lm_head.weight = self.token_embedding.weight
+        self._init_weights()
+
+    def _init_weights(self) -> None:
+        """Normal weights of width 0.02, so that the first scores are nearly equal (loss about ln V).
+
+        What writes into the residual stream starts smaller, by the square root of the number of
+        writers, so that the stream does not grow with depth. Source: Radford et al. 2019 (GPT-2).
+        """
+        for module in self.modules():
+            if isinstance(module, (nn.Linear, nn.Embedding)):
+                nn.init.normal_(module.weight, std=0.02)
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                nn.init.zeros_(module.bias)
+        for block in self.blocks:
+            for writer in (block.attention.o_proj, block.mlp.down_proj):
+                nn.init.normal_(writer.weight, std=0.02 / math.sqrt(2 * self.params.n_layer))
+
+    def features(self, ids: Tensor) -> Tensor:
+        """The vectors that lm_head reads: (B, T) ids -> (B, T, C)."""
+        T = ids.shape[1]
+        assert T <= self.params.context_size, f"{T} ids, but context_size is {self.params.context_size}"
+        x = self.token_embedding(ids)  # (B, T, C)
+        if self.params.position == "learned":
+            x = x + self.position_embedding.weight[:T]  # (T, C), the same for every row of the batch
+        x = F.dropout(x, self.params.dropout, self.training)
+        for block in self.blocks:
+            x = block(x)
+        return self.final_norm(x)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Scores of the next character at every position: (B, T) ids -> (B, T, V) logits."""
+        return self.lm_head(self.features(ids))
+
+
+def next_token_nats(logits: Tensor, targets: Tensor) -> Tensor:
+    """The cost of each target, -ln p(target): (B, T, V) logits, (B, T) targets -> (B, T) nats."""
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view_as(targets)
+
+
+def initial_model(params: ModelParams, vocab_size: int, seed: int) -> GPT:
+    """A model with the random weights that training with `seed` starts from."""
+    torch.manual_seed(seed)
+    return GPT(params, vocab_size)
+
+
+def parameter_table(params: ModelParams, vocab_size: int) -> list[tuple[str, str, int]]:
+    """Where the parameters are: (part, formula, count), the counts taken from a real model.
+
+    The formulas use V vocab_size, T context_size, C n_embd, D head size, F MLP width, L n_layer.
+    """
+    model = GPT(params, vocab_size)
+    block = model.blocks[0]
+    bias = params.bias
+    norm = "(C + C)" if params.norm == "layernorm" and bias else "C"
+    attention = "4 × (C × C" + (" + C)" if bias else ")") + (" + 2 × D" if params.qk_norm else "")
+    wide = "(C × F + F)" if bias else "C × F"
+    mlp = ("2 × " if params.mlp == "swiglu" else "") + wide + " + F × C" + (" + C" if bias else "")
+    head = ("0" if params.tie_embeddings else "C × V") + (" + V" if bias else "")
+
+    rows = [("token embedding", "V × C", _count(model.token_embedding))]
+    if params.position == "learned":
+        rows.append(("position embedding", "T × C", _count(model.position_embedding)))
+    rows += [
+        ("norms of the blocks", f"L × 2 × {norm}", params.n_layer * 2 * _count(block.norm1)),
+        ("attention of the blocks", f"L × ({attention})", params.n_layer * _count(block.attention)),
+        ("MLPs of the blocks", f"L × ({mlp})", params.n_layer * _count(block.mlp)),
+        ("final norm", norm, _count(model.final_norm)),
+    ]
+    rest = _count(model) - sum(count for _, _, count in rows)  # without a weight that it shares
+    return [*rows, ("lm_head", head, rest)]
+
+
+def _count(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())

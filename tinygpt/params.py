@@ -1,0 +1,190 @@
+"""params.yaml as typed, checked values: a mistake ends here, before any work is done."""
+
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+from ruamel.yaml import YAML
+from ruamel.yaml.error import YAMLError
+
+SPLITS = ("train", "val", "test")
+
+
+class Section(BaseModel):
+    """A part of params.yaml: no unknown keys, no defaults, no silent conversions."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class DownloadParams(Section):
+    source: Literal["bundled", "files", "hub"]
+    files: list[str]
+    text_column: str = Field(min_length=1)
+    hub_repo: str
+    hub_revision: str
+    hub_split: str
+    max_chars: int = Field(ge=1)
+
+
+class SplitParams(Section):
+    seed: int
+    min_chars: int = Field(ge=1)
+    max_chars: int = Field(ge=1)
+    val_share: float = Field(gt=0, lt=1)
+    test_share: float = Field(gt=0, lt=1)
+    train_chars: int = Field(ge=1)
+    val_chars: int = Field(ge=1)
+    test_chars: int = Field(ge=1)
+
+    @model_validator(mode="after")
+    def _check(self) -> "SplitParams":
+        if self.val_share + self.test_share >= 1:
+            raise ValueError(f"val_share + test_share = {self.val_share + self.test_share} leaves nothing to train on")
+        if self.min_chars > self.max_chars:
+            raise ValueError(f"min_chars = {self.min_chars} is above max_chars = {self.max_chars}")
+        return self
+
+
+class VocabParams(Section):
+    min_count: int = Field(ge=1)
+
+
+class ModelParams(Section):
+    n_layer: int = Field(ge=1)
+    n_head: int = Field(ge=1)
+    n_embd: int = Field(ge=1)
+    context_size: int = Field(ge=1)
+    norm: Literal["rmsnorm", "layernorm"]
+    position: Literal["learned", "rope"]
+    mlp: Literal["gelu", "relu2", "swiglu"]
+    bias: bool
+    tie_embeddings: bool
+    qk_norm: bool
+    dropout: float = Field(ge=0, lt=1)
+
+    @model_validator(mode="after")
+    def _check(self) -> "ModelParams":
+        if self.n_embd % self.n_head:
+            raise ValueError(
+                f"n_embd = {self.n_embd} does not divide by n_head = {self.n_head}: "
+                "every head takes an equal share of the channels"
+            )
+        if self.position == "rope" and (self.n_embd // self.n_head) % 2:
+            raise ValueError(
+                f"position = rope rotates pairs of channels, but n_embd / n_head = {self.n_embd // self.n_head} is odd"
+            )
+        return self
+
+
+class TrainParams(Section):
+    batch_size: int = Field(ge=1)
+    max_steps: int = Field(ge=1)
+    learning_rate: float = Field(gt=0)
+    warmup_steps: int = Field(ge=0)
+    min_lr_ratio: float = Field(ge=0, le=1)
+    weight_decay: float = Field(ge=0)
+    beta1: float = Field(ge=0, lt=1)
+    beta2: float = Field(ge=0, lt=1)
+    grad_clip: float = Field(gt=0)
+    eval_every: int = Field(ge=1)
+    eval_windows: int = Field(ge=1)
+
+
+class SampleParams(Section):
+    prompts: list[str] = Field(min_length=1)
+    seed: int = Field(ge=0)
+    temperature: float = Field(gt=0)
+    top_k: int = Field(ge=1)
+    max_new_chars: int = Field(ge=1)
+
+
+class RuntimeParams(Section):
+    device: Literal["auto", "cpu", "cuda", "mps"]
+    n_threads: int = Field(ge=0)
+
+
+class Params(Section):
+    seed: int = Field(ge=0)
+    download: DownloadParams
+    split: SplitParams
+    vocab: VocabParams
+    model: ModelParams
+    train: TrainParams
+    sample: SampleParams
+    runtime: RuntimeParams
+
+
+def load_params(path: Path, overrides: list[str] | None = None) -> Params:
+    """Read `path`, apply `key.subkey=value` overrides, check everything.
+
+    Raises:
+        ValueError: names the key, the value and what would be right.
+    """
+    # ruamel reads YAML 1.2 as DVC does; PyYAML would turn 1e-3 into a string.
+    values = _parse_yaml(path.read_text(encoding="utf-8"), str(path))
+    if not isinstance(values, dict):
+        raise ValueError(f"{path} holds no sections; restore it with: git checkout {path}")
+    for override in overrides or []:
+        _apply_override(values, override)
+    try:
+        return Params.model_validate(values)
+    except ValidationError as error:
+        raise ValueError("\n".join(_explain(detail, path) for detail in error.errors())) from None
+
+
+def _parse_yaml(text: str, where: str) -> Any:
+    try:
+        return YAML(typ="safe").load(text)
+    except YAMLError as error:
+        raise ValueError(f"{where} is not valid YAML: {error}") from None
+
+
+def _apply_override(values: dict, override: str) -> None:
+    """Set one existing key: `train.max_steps=50` or `sample.prompts.0=从前`."""
+    key, equals, text = override.partition("=")
+    if not equals:
+        raise ValueError(f"-S {override}: write it as key=value, for example -S train.max_steps=50")
+    node: Any = values
+    *parents, last = key.split(".")
+    for name in parents:
+        node = node[_existing(node, name, override)]
+    node[_existing(node, last, override)] = _parse_yaml(text, f"-S {override}")
+
+
+def _existing(node: Any, name: str, override: str) -> str | int:
+    if isinstance(node, list) and name.isdecimal() and int(name) < len(node):
+        return int(name)
+    if isinstance(node, dict) and name in node:
+        return name
+    known = [str(key) for key in node] if isinstance(node, dict) else []
+    raise ValueError(f"-S {override}: there is no key {name!r}{_did_you_mean(name, known)}")
+
+
+def _explain(detail: ErrorDetails, path: Path) -> str:
+    """One pydantic error as one line: file, key, value, reason."""
+    key = ".".join(str(part) for part in detail["loc"])
+    if detail["type"] == "extra_forbidden":
+        name = str(detail["loc"][-1])
+        return f"{path}: there is no key {key}{_did_you_mean(name, _known_keys(detail['loc'][:-1]))}"
+    if detail["type"] == "missing":
+        return f"{path}: {key} is missing"
+    reason = detail["msg"].removeprefix("Value error, ")
+    if isinstance(detail["input"], dict):
+        return f"{path}: {key}: {reason}"
+    return f"{path}: {key} = {detail['input']!r}: {reason}"
+
+
+def _known_keys(section: tuple) -> list[str]:
+    model: Any = Params
+    for name in section:
+        model = model.model_fields[name].annotation
+    return list(model.model_fields)
+
+
+def _did_you_mean(name: str, known: list[str]) -> str:
+    close = get_close_matches(name, known, n=1)
+    if close:
+        return f"; did you mean {close[0]}?"
+    return f"; known keys: {', '.join(known)}" if known else ""
