@@ -1,5 +1,6 @@
 # make repro   everything: environment, pipeline, headline, where the report is
 # make test    the same environment, then style checks and tests
+# make bench   training speed against the textbook's loop, as ratios
 # make lint    style checks alone; make format mends what can be mended
 
 PYTHON ?= python3
@@ -10,7 +11,7 @@ INSTALLED := .venv/installed
 export PATH := $(BIN):$(PATH)
 export PYTHONUTF8 := 1
 
-.PHONY: repro test lint format
+.PHONY: repro test bench lint format
 
 repro: $(INSTALLED)
 	@# an unpacked archive is no git repository; dvc wants to be told
@@ -22,6 +23,9 @@ repro: $(INSTALLED)
 
 test: lint
 	$(BIN)/python -m pytest
+
+bench: $(INSTALLED)
+	$(BIN)/python -m benchmarks.training
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -9,7 +9,7 @@ from tinygpt.devices import choose_device
 from tinygpt.evaluation import measures, stream_nats
 from tinygpt.files import read_json, write_json
 from tinygpt.params import load_params
-from tinygpt.tokens import read_stream
+from tinygpt.tokens import TokenStream
 
 
 def evaluate(
@@ -25,11 +25,11 @@ def evaluate(
     if meta["vocab_sha256"] != trained.vocab.sha256:
         raise ValueError(f"{model_dir} was trained with another vocabulary than {encoded_dir}; run: dvc repro train")
     model = trained.model.to(choose_device(params.runtime))
-    baseline = CharacterFrequency(read_stream(encoded_dir / "train.bin"), len(trained.vocab))
+    baseline = CharacterFrequency(TokenStream(encoded_dir / "train.bin"), len(trained.vocab))
 
     metrics: dict = {"best_step": trained.step}
     for split in ("val", "test"):
-        stream = read_stream(encoded_dir / f"{split}.bin")
+        stream = TokenStream(encoded_dir / f"{split}.bin")
         metrics[split] = {
             "model": measures(stream_nats(model, stream), len(stream) - 1, meta[split]["n_chars"]),
             "baseline": measures(baseline.stream_nats(stream), len(stream) - 1, meta[split]["n_chars"]),

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import filelock
-import numpy as np
 import typer
 from tqdm import tqdm
 
@@ -18,8 +17,9 @@ from tinygpt.devices import choose_device, describe_machine, peak_memory_bytes
 from tinygpt.files import replacing, write_json
 from tinygpt.model import initial_model
 from tinygpt.params import Params, load_params
-from tinygpt.tokens import read_stream
-from tinygpt.training import Evaluation, Interrupted, Run
+from tinygpt.processes import Group, join_group, launch, launched
+from tinygpt.tokens import TokenStream, pieces
+from tinygpt.training import Display, Evaluation, Interrupted, Run, Update
 from tinygpt.training import train as run_training
 from tinygpt.vocab import Vocab
 
@@ -37,49 +37,99 @@ def train(
 ) -> None:
     """Train the model; goes on from its last checkpoint if an earlier run was stopped."""
     params = load_params(Path("params.yaml"), set_param)
-    vocab = Vocab.load(need(vocab_path, "vocab"))
-    streams = {split: read_stream(need(encoded_dir / f"{split}.bin", "encode")) for split in ("train", "val")}
-    for split, stream in streams.items():
+    need(vocab_path, "vocab")
+    for split in ("train", "val"):
+        stream = TokenStream(need(encoded_dir / f"{split}.bin", "encode"))
         check_fits(stream, params.model.context_size, f"{split}.bin")
+    paths = (encoded_dir, vocab_path, model_dir, curve_path, cost_path, checkpoint_dir)
+    if params.runtime.n_procs > 1 and not launched():
+        raise typer.Exit(launch(params.runtime.n_procs, train_in_group, params, *paths))
+    raise typer.Exit(train_in_group(params, *paths) if launched() else train_here(Group(), params, *paths))
 
-    device = choose_device(params.runtime)
-    model = initial_model(params.model, len(vocab), params.seed).to(device)
-    state = Run(model, params.train)
-    work = WorkFolder(checkpoint_dir / run_key(params, vocab, streams))
-    display = ProgressBar(params) if sys.stderr.isatty() else PlainLines()
+
+def train_in_group(params: Params, *paths: Path) -> int:
+    """As one of several processes: return an exit code, and let rank 0 alone say what went wrong."""
+    group = join_group(choose_device(params.runtime))
     try:
-        with alone_in(work.folder):
-            run_training(state, streams, params.seed, params.train, work, curve_path, display)
-            save_outputs(state, vocab, params, model_dir)
-            write_json(cost_path, cost(state, params))
-            work.clear()
+        return train_here(group, params, *paths)
+    except (ValueError, FloatingPointError) as error:
+        if group.is_main:
+            print(f"train: {error}", file=sys.stderr)
+        return 1
+    except RuntimeError as error:  # what a lost connection raises
+        print(f"train: rank {group.rank} of {group.size} gave up: {str(error).splitlines()[0]}", file=sys.stderr)
+        return 1
+
+
+def train_here(
+    group: Group,
+    params: Params,
+    encoded_dir: Path,
+    vocab_path: Path,
+    model_dir: Path,
+    curve_path: Path,
+    cost_path: Path,
+    checkpoint_dir: Path,
+) -> int:
+    """Train in this process, write the outputs if it is the main one; return the exit code."""
+    check_shares(params, group)
+    vocab = Vocab.load(vocab_path)
+    streams = {split: TokenStream(encoded_dir / f"{split}.bin") for split in ("train", "val")}
+    model = initial_model(params.model, len(vocab), params.seed).to(choose_device(params.runtime))
+    state = Run(model, params.train, params.seed, group)
+    work = WorkFolder(checkpoint_dir / run_key(params, vocab, streams))
+    lock = take(work.folder) if group.is_main else None
+    display = make_display(params, group)
+    try:
+        run_training(state, streams, work, curve_path, display)
     except Interrupted as stop:
-        print(f"train: {stop}", file=sys.stderr)
-        raise typer.Exit(stop.exit_code) from None
-    best = state.best
-    print(f"train: {state.step:,} steps; best at step {best.step:,}: val {best.val_nats_per_token:.4f} nats per token")
+        display.close()
+        group.leave()
+        if group.is_main:
+            print(f"train: {stop}", file=sys.stderr)
+        return stop.exit_code if group.is_main else 0
+    display.close()
+    if lock:
+        save_outputs(state, vocab, model_dir)
+        write_json(cost_path, cost(state, params))
+        work.clear()
+        lock.release()
+        print_result(state)
+    group.leave()
+    return 0
 
 
-def run_key(params: Params, vocab: Vocab, streams: dict[str, np.ndarray]) -> str:
+def check_shares(params: Params, group: Group) -> None:
+    parts = group.size * params.train.grad_accum
+    if params.train.batch_size % parts:
+        raise ValueError(
+            f"train.batch_size = {params.train.batch_size} does not divide into {parts} equal parts: "
+            f"{group.size} processes (runtime.n_procs) × train.grad_accum = {params.train.grad_accum}"
+        )
+
+
+def run_key(params: Params, vocab: Vocab, streams: dict[str, TokenStream]) -> str:
     """Names what a run depends on, so that a checkpoint of another run is never taken for this one's."""
     digest = hashlib.sha256(vocab.sha256.encode())
     for stream in streams.values():
-        digest.update(stream)
+        for piece in pieces(stream):
+            digest.update(piece)
     digest.update(json.dumps(params.model_dump(include={"seed", "model", "train"}), sort_keys=True).encode())
     return digest.hexdigest()[:16]
 
 
-def alone_in(folder: Path) -> filelock.BaseFileLock:
+def take(folder: Path) -> filelock.BaseFileLock:
     """Hold the work folder; a second trainer of the same run is refused."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     lock = filelock.FileLock(folder.with_suffix(".lock"))
     try:
-        return lock.acquire(timeout=0)
+        lock.acquire(timeout=0)
     except filelock.Timeout:
         raise ValueError(f"another process is training this very run ({folder}); wait for it or stop it") from None
+    return lock
 
 
-def save_outputs(state: Run, vocab: Vocab, params: Params, model_dir: Path) -> None:
+def save_outputs(state: Run, vocab: Vocab, model_dir: Path) -> None:
     """best.pt to use, last.pt to look into: weights with all that describes them."""
     last = state.history[-1]
     with replacing(model_dir) as partial:
@@ -87,24 +137,61 @@ def save_outputs(state: Run, vocab: Vocab, params: Params, model_dir: Path) -> N
             ("best.pt", state.best, state.best_weights),
             ("last.pt", last, state.model.state_dict()),
         ):
-            content = describe_model(state.model, weights, vocab, params.seed)
+            content = describe_model(state.model, weights, vocab, state.seed)
             content |= {"step": evaluation.step, "val_nats_per_token": evaluation.val_nats_per_token}
             if name == "last.pt":
-                whole = state.state()
-                content |= {key: whole[key] for key in ("optimizer", "rng", "cuda_rng")}
+                content["optimizer"] = state.optimizer.state_dict()
             save_checkpoint(partial / name, content)
 
 
 def cost(state: Run, params: Params) -> dict:
-    device = next(state.model.parameters()).device
     n_positions = state.step * params.train.batch_size * params.model.context_size
     return {
         "n_positions": n_positions,
         "positions_per_second": n_positions / state.seconds["training"],
-        "minutes": sum(state.seconds.values()) / 60,
-        "peak_memory_mib": peak_memory_bytes(device) / 2**20,
-        "machine": describe_machine(device),
+        "minutes": state.elapsed / 60,
+        "peak_memory_mib": peak_memory_bytes(state.device) / 2**20,
+        "machine": {
+            **describe_machine(state.device),
+            "n_procs": state.group.size,
+            "precision": "fp32" if state.precision is None else "bf16",
+        },
     }
+
+
+def print_result(state: Run) -> None:
+    best = state.best
+    print(f"train: {state.step:,} steps; best at step {best.step:,}: val {best.val_nats_per_token:.4f} nats per token")
+
+
+def make_display(params: Params, group: Group) -> Display:
+    if not group.is_main:
+        return Silence()
+    return ProgressBar(params) if sys.stderr.isatty() else PlainLines()
+
+
+class Silence:
+    """For the processes beside the main one."""
+
+    def on_update(self, update: Update) -> None:
+        pass
+
+    def on_evaluation(self, evaluation: Evaluation) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class PlainLines(Silence):
+    """For a log file: a line an evaluation."""
+
+    def on_update(self, update: Update) -> None:
+        if update.spike:
+            print(f"train: {update.spike}", file=sys.stderr, flush=True)
+
+    def on_evaluation(self, evaluation: Evaluation) -> None:
+        print(evaluation_line(evaluation), flush=True)
 
 
 class ProgressBar:
@@ -115,26 +202,22 @@ class ProgressBar:
         self.max_steps = params.train.max_steps
         self.bar: tqdm | None = None
 
-    def on_step(self, step: int, nats_per_token: float, learning_rate: float) -> None:
+    def on_update(self, update: Update) -> None:
         if self.bar is None:  # only now is it known where a resumed run goes on
-            done, total = (step - 1) * self.batch_tokens, self.max_steps * self.batch_tokens
+            done, total = (update.step - 1) * self.batch_tokens, self.max_steps * self.batch_tokens
             self.bar = tqdm(initial=done, total=total, unit="token", unit_scale=True, dynamic_ncols=True)
-        text = f"step {step:,}/{self.max_steps:,}, loss {nats_per_token:.3f}, lr {learning_rate:.1e}"
-        self.bar.set_postfix_str(text, refresh=False)
+        if update.spike:
+            tqdm.write(f"train: {update.spike}", file=sys.stderr)
+        step, loss, rate = f"{update.step:,}/{self.max_steps:,}", update.nats_per_token, update.learning_rate
+        self.bar.set_postfix_str(f"step {step}, loss {loss:.3f}, lr {rate:.1e}", refresh=False)
         self.bar.update(self.batch_tokens)
 
     def on_evaluation(self, evaluation: Evaluation) -> None:
         tqdm.write(evaluation_line(evaluation))
 
-
-class PlainLines:
-    """For a log file: a line an evaluation."""
-
-    def on_step(self, step: int, nats_per_token: float, learning_rate: float) -> None:
-        pass
-
-    def on_evaluation(self, evaluation: Evaluation) -> None:
-        print(evaluation_line(evaluation), flush=True)
+    def close(self) -> None:
+        if self.bar is not None:
+            self.bar.close()  # what is printed next begins a line
 
 
 def evaluation_line(evaluation: Evaluation) -> str:

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import torch
 
 from tinygpt.batches import check_fits, fixed_starts, random_starts, windows
 
@@ -7,7 +8,7 @@ STREAM = np.array([1, 5, 4, 6, 3, 2, 1, 5, 0, 6, 3, 2], dtype=np.uint16)
 
 
 def test_targets_are_the_inputs_one_later():
-    x, y = windows(STREAM, np.array([0, 3]), context_size=4)
+    x, y = windows(STREAM, np.array([0, 3]), context_size=4, device=torch.device("cpu"))
     assert x.tolist() == [[1, 5, 4, 6], [6, 3, 2, 1]]  # the second crosses from <eos> to <bos>
     assert y.tolist() == [[5, 4, 6, 3], [3, 2, 1, 5]]
     assert x.dtype == y.dtype and str(x.dtype) == "torch.int64"

@@ -46,6 +46,16 @@ def test_loading_runs_no_code(tmp_path, capsys):
     assert "executed" not in capsys.readouterr().out
 
 
+def test_one_flipped_bit_is_named(tmp_path, content):
+    path = tmp_path / "best.pt"
+    save_checkpoint(path, content)
+    damaged = bytearray(path.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(ValueError, match=r"best\.pt is damaged.*checksum"):
+        load_checkpoint(path)
+
+
 @pytest.mark.parametrize("keep", [0, 1, 1000])
 def test_a_cut_off_file_is_named(tmp_path, content, keep):
     path = tmp_path / "best.pt"

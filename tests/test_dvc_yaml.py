@@ -85,8 +85,8 @@ def test_the_params_are_the_sections_that_the_stage_reads(name):
 def test_modules_import_one_way():
     """The order of design: a module imports only what stands above it."""
     order = [
-        *("files", "params", "sources", "stories", "duplicates", "splitting", "vocab", "tokens", "batches"),
-        *("model", "checkpoint", "optim", "devices", "evaluation", "training"),
+        *("files", "params", "decoding", "sources", "stories", "duplicates", "splitting", "vocab", "tokens", "batches"),
+        *("model", "head_loss", "checkpoint", "optim", "devices", "processes", "evaluation", "training"),
         *("baselines", "generation", "report", "charts"),
     ]
     modules = {path.stem for path in (ROOT / "tinygpt").glob("*.py")} - {"__init__"}

@@ -13,6 +13,8 @@ from tinygpt.model import (
     RMSNorm,
     RotaryPosition,
     attention_weights,
+    causal_mask,
+    fast_attention,
     fused_attention,
     initial_model,
     next_token_nats,
@@ -62,11 +64,12 @@ def test_attention_by_hand():
     q = torch.tensor([[math.sqrt(2), 0.0]]).repeat(4, 1)
     k = torch.tensor([[0.0, 0], [math.log(2), 0], [0, 0], [math.log(2), 0]])
     v = torch.tensor([[1.0, 0], [0, 1], [2, 0], [0, 2]])
+    weights = attention_weights(q, k, causal_mask(4))
     # the last position reads all four; the one before it only the first three
-    assert torch.allclose(attention_weights(q, k)[3], torch.tensor([1 / 6, 2 / 6, 1 / 6, 2 / 6]))
-    assert torch.allclose(attention_weights(q, k)[2], torch.tensor([1 / 4, 2 / 4, 1 / 4, 0]))
+    assert torch.allclose(weights[3], torch.tensor([1 / 6, 2 / 6, 1 / 6, 2 / 6]))
+    assert torch.allclose(weights[2], torch.tensor([1 / 4, 2 / 4, 1 / 4, 0]))
     for attend in (readable_attention, fused_attention):
-        out = attend(*(part[None, None] for part in (q, k, v)))
+        out = attend(*(part[None, None] for part in (q, k, v)), causal_mask(4))
         assert torch.allclose(out[0, 0, 3], torch.tensor([0.5, 1.0]))
 
 
@@ -82,7 +85,7 @@ def test_loss_by_hand(logits, nats):
 
 def test_every_row_of_weights_sums_to_one_and_the_future_has_none():
     q, k, _ = random_qkv()
-    weights = attention_weights(q, k)
+    weights = attention_weights(q, k, causal_mask(7))
     future = torch.ones(7, 7, dtype=torch.bool).triu(1)
     assert torch.allclose(weights.sum(-1), torch.ones(2, 3, 7))
     assert (weights[..., future] == 0).all()
@@ -91,7 +94,7 @@ def test_every_row_of_weights_sums_to_one_and_the_future_has_none():
 
 def test_the_fused_form_agrees_with_the_readable_one_values_and_gradients():
     readable, fused = random_qkv(), random_qkv()
-    one, other = readable_attention(*readable), fused_attention(*fused)
+    one, other = readable_attention(*readable, causal_mask(7)), fused_attention(*fused, causal_mask(7))
     assert torch.allclose(one, other, atol=1e-6)
     direction = torch.randn(one.shape, generator=torch.Generator().manual_seed(1))
     (one * direction).sum().backward()
@@ -132,7 +135,7 @@ def test_a_rotated_dot_product_depends_on_the_distance_alone():
 @pytest.mark.parametrize("fused", [False, True])
 def test_changing_the_future_leaves_the_past_unchanged(tiny_model, fused):
     for block in tiny_model.blocks:
-        block.attention.attend = fused_attention if fused else readable_attention
+        block.attention.attend = fast_attention if fused else readable_attention
     ids = torch.arange(12)[None] + 3
     changed = ids.clone()
     changed[0, 8:] = 19

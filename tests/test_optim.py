@@ -18,6 +18,15 @@ def test_the_schedule_at_its_corners(params, step, share):
     assert learning_rate_at(step, params.train) == pytest.approx(params.train.learning_rate * share)
 
 
+def test_the_schedule_ends_with_the_time_if_that_ends_first(params):
+    timed = params.train.model_copy(update={"max_seconds": 3600.0})
+    peak = params.train.learning_rate
+    assert learning_rate_at(200, timed, seconds=1800.0) == pytest.approx(0.55 * peak)
+    assert learning_rate_at(200, timed, seconds=3600.0) == pytest.approx(0.1 * peak)
+    assert learning_rate_at(5000, timed, seconds=60.0) == pytest.approx(0.1 * peak)
+    assert learning_rate_at(200, timed, seconds=0.0) == learning_rate_at(200, params.train)
+
+
 def test_the_schedule_of_a_run_shorter_than_its_warmup(params):
     short = params.train.model_copy(update={"max_steps": 50})
     rates = [learning_rate_at(step, short) for step in range(51)]

@@ -1,81 +1,24 @@
 """The whole DAG on a few dozen stories, by the commands that a user types."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from tests.conftest import ROOT
+from tests.project import BIN, copy_project, run
 from tinygpt.checkpoint import load_model
 
-BIN = Path(sys.executable).parent
-TRACKED = ("dvc.yaml", "params.yaml", "Makefile", "stages", "tinygpt", ".dvcignore", ".gitignore", ".gitattributes")
-TINY = {
-    "split.min_chars": 10,
-    "split.val_share": 0.2,
-    "split.test_share": 0.2,
-    "model.n_layer": 1,
-    "model.n_embd": 16,
-    "model.context_size": 16,
-    "train.max_steps": 30,
-    "train.eval_every": 10,
-    "train.warmup_steps": 5,
-    "train.eval_windows": 4,
-    "sample.max_new_chars": 20,
-    "runtime.n_threads": 1,
-}
 OUTPUTS = [
     *("data/raw/stories.parquet", "data/vocab.json", "data/encoded/meta.json"),
     *(f"data/split/{name}.parquet" for name in ("train", "val", "test")),
     *(f"data/encoded/{name}.bin" for name in ("train", "val", "test")),
     *("data/model/best.pt", "data/model/last.pt"),
-    *("reports/split.json", "reports/training.csv", "reports/cost.json", "reports/metrics.json"),
+    *("reports/source.json", "reports/split.json", "reports/training.csv", "reports/cost.json", "reports/metrics.json"),
     *("reports/samples.json", "reports/report.md", "reports/loss.svg"),
 ]
-
-
-def run(folder: Path, *command: str, code: int = 0) -> str:
-    """Run a command of the environment in `folder`; return all that it printed."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS", "GIT_"))}
-    env |= {"PATH": f"{BIN}{os.pathsep}{env['PATH']}", "GIT_CEILING_DIRECTORIES": str(folder.parent)}
-    done = subprocess.run(
-        command, cwd=folder, env=env, encoding="utf-8", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=300
-    )
-    assert done.returncode == code, f"{command} ended with {done.returncode}:\n{done.stdout}"
-    return done.stdout
-
-
-def copy_project(folder: Path, stories: list[str]) -> None:
-    """The tracked files, a small corpus, small params."""
-    for name in TRACKED:
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(ROOT / name, folder / name)
-    (folder / ".dvc").mkdir()
-    for name in ("config", ".gitignore"):
-        shutil.copy(ROOT / ".dvc" / name, folder / ".dvc" / name)
-    (folder / "data" / "stories").mkdir(parents=True)
-    (folder / "reports").mkdir()
-    lines = [json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in stories]
-    (folder / "data" / "stories" / "01.jsonl").write_text("".join(lines), encoding="utf-8")
-    set_params(folder, TINY)
-
-
-def set_params(folder: Path, changes: dict) -> None:
-    from ruamel.yaml import YAML
-
-    yaml = YAML()
-    params = yaml.load((folder / "params.yaml").read_text(encoding="utf-8"))
-    for key, value in changes.items():
-        section, name = key.split(".")
-        params[section][name] = value
-    with (folder / "params.yaml").open("w", encoding="utf-8") as file:
-        yaml.dump(params, file)
 
 
 @pytest.fixture(scope="module")
@@ -161,6 +104,8 @@ def test_an_experiment_runs_compares_and_costs_nothing_the_second_time(project):
     assert "deeper" in table and "model.n_layer" in table and "test.model.nats_per_token" in table
     assert "test.model.nats_per_token" in run(project, "dvc", "metrics", "diff", "HEAD")
     assert "file://" in run(project, "dvc", "plots", "show")
+    page = (project / "dvc_plots" / "index.html").read_text(encoding="utf-8")
+    assert page.count("vegaEmbed(") >= 3 and "<script src" not in page  # drawn by what is inside, no network
 
     run(project, "git", "restore", "-SW", ".")
     run(project, "dvc", "checkout")

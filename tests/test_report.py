@@ -49,6 +49,8 @@ def facts(params):
                 "device": "cpu",
                 "processor": "Test CPU",
                 "n_threads": 2,
+                "n_procs": 1,
+                "precision": "bf16",
                 "system": "Linux",
                 "python": "3.11",
                 "torch": "2.13",
@@ -66,7 +68,7 @@ def test_the_report_tells_every_number(facts):
         "**512,000 positions**", "5.05 times",  # 512,000 / 101,468
         "step 500 on",  # the first evaluation under the baseline
         "empty 3, duplicate 63", "1,234", "99,000", "297,000", "101,468",
-        "12,346 positions a second", "7.2 minutes", "543 MiB", "Test CPU",
+        "12,346 positions a second", "7.2 minutes", "543 MiB", "Test CPU", "products in bfloat16",
         "`train.learning_rate`", "`sample.top_k`",
     ):  # fmt: skip
         assert part in report, part

@@ -3,8 +3,12 @@
 import numpy as np
 import torch
 
+from tinygpt.tokens import TokenStream
 
-def check_fits(stream: np.ndarray, context_size: int, name: str) -> None:
+Stream = TokenStream | np.ndarray
+
+
+def check_fits(stream: Stream, context_size: int, name: str) -> None:
     """Raise ValueError if `stream` cannot fill one window of `context_size` inputs and their targets."""
     if len(stream) < context_size + 1:
         raise ValueError(
@@ -13,7 +17,7 @@ def check_fits(stream: np.ndarray, context_size: int, name: str) -> None:
         )
 
 
-def random_starts(stream: np.ndarray, context_size: int, batch_size: int, seed: int, step: int) -> np.ndarray:
+def random_starts(stream: Stream, context_size: int, batch_size: int, seed: int, step: int) -> np.ndarray:
     """Where the windows of `step` start: (B,), uniform over the stream.
 
     A function of seed and step alone: there is no sampler state to save, and a resumed run, or one
@@ -23,7 +27,7 @@ def random_starts(stream: np.ndarray, context_size: int, batch_size: int, seed: 
     return rng.integers(len(stream) - context_size, size=batch_size)
 
 
-def fixed_starts(stream: np.ndarray, context_size: int, n_windows: int) -> np.ndarray:
+def fixed_starts(stream: Stream, context_size: int, n_windows: int) -> np.ndarray:
     """Where `n_windows` windows start that are spread evenly over the stream and do not overlap.
 
     A short stream has fewer; at least one.
@@ -33,8 +37,10 @@ def fixed_starts(stream: np.ndarray, context_size: int, n_windows: int) -> np.nd
     return np.arange(n_windows) * n_full // n_windows * context_size
 
 
-def windows(stream: np.ndarray, starts: np.ndarray, context_size: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Inputs x and targets y, both (B, T) int64: the same windows, y one token later.
+def windows(
+    stream: Stream, starts: np.ndarray, context_size: int, device: torch.device
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Inputs x and targets y, both (B, T) int64 on `device`: the same windows, y one token later.
 
     A window may cross from one story's `<eos>` to the next one's `<bos>`.
 
@@ -42,4 +48,7 @@ def windows(stream: np.ndarray, starts: np.ndarray, context_size: int) -> tuple[
     """
     spans = stream[starts[:, None] + np.arange(context_size + 1)]  # (B, T + 1)
     spans = torch.from_numpy(spans.astype(np.int64))
+    if device.type == "cuda":
+        spans = spans.pin_memory()  # from there the copy runs beside the computation
+    spans = spans.to(device, non_blocking=True)
     return spans[:, :-1], spans[:, 1:]

@@ -30,11 +30,24 @@ class TrainedModel(NamedTuple):
 def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
     """Write tensors, numbers and text; the old file stays until the new one is whole on the disk."""
     buffer = io.BytesIO()  # torch.save puts a file's name into the file: the same content, other bytes
-    torch.save(content, buffer)
+    torch.save(_same_objects(content), buffer)
     with replacing(path) as partial, partial.open("wb") as file:
         file.write(buffer.getbuffer())
         file.flush()
         os.fsync(file.fileno())
+
+
+def _same_objects(value: Any) -> Any:
+    """A copy in which equal strings are one object and no containers are shared.
+
+    Pickle writes an object once and refers to it later, by identity; without this a resumed run,
+    whose strings come from a file, would save the same content as other bytes.
+    """
+    if isinstance(value, dict):
+        return {_same_objects(key): _same_objects(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_same_objects(item) for item in value)
+    return sys.intern(value) if type(value) is str else value
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
@@ -46,8 +59,11 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     try:
         if not zipfile.is_zipfile(path):  # what torch.save writes; nothing else is even tried
             raise ValueError("incomplete or of another kind")
+        with zipfile.ZipFile(path) as archive:
+            if damaged := archive.testzip():
+                raise ValueError(f"the checksum of {damaged} does not fit")
         return torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError) as error:
+    except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError, zipfile.BadZipFile) as error:
         reason = str(error).partition("\n")[0]
         raise ValueError(f"{path} is damaged or no checkpoint ({reason}); make it again: dvc repro -f train") from error
 

@@ -5,14 +5,14 @@ import math
 import numpy as np
 import torch
 
-from tinygpt.batches import windows
+from tinygpt.batches import Stream, windows
 from tinygpt.model import GPT, next_token_nats
 
 EVAL_BATCH_SIZE = 32  # windows at once; has no influence on the result beyond rounding
 
 
 @torch.no_grad()
-def window_nats(model: GPT, stream: np.ndarray, starts: np.ndarray, context_size: int) -> float:
+def window_nats(model: GPT, stream: Stream, starts: np.ndarray, context_size: int) -> float:
     """The summed cost, in nats, of all targets in the windows at `starts`; summed in float64."""
     device = next(model.parameters()).device
     was_training = model.training
@@ -20,13 +20,13 @@ def window_nats(model: GPT, stream: np.ndarray, starts: np.ndarray, context_size
     total = 0.0
     for first in range(0, len(starts), EVAL_BATCH_SIZE):
         chunk = starts[first : first + EVAL_BATCH_SIZE]
-        x, y = (part.to(device) for part in windows(stream, chunk, context_size))  # (B, T)
-        total += next_token_nats(model(x), y).double().sum().item()
+        x, y = windows(stream, chunk, context_size, device)  # (B, T)
+        total += next_token_nats(model(x), y).cpu().double().sum().item()  # mps has no float64
     model.train(was_training)
     return total
 
 
-def stream_nats(model: GPT, stream: np.ndarray) -> float:
+def stream_nats(model: GPT, stream: Stream) -> float:
     """The summed cost of every target of `stream`, each exactly once.
 
     The stream is read in non-overlapping windows of the model's context size; the last one is

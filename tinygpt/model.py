@@ -29,8 +29,8 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        mean_square = x.square().mean(dim=-1, keepdim=True)  # (..., 1)
-        return x * torch.rsqrt(mean_square + self.eps) * self.scale
+        mean_square = x.float().square().mean(dim=-1, keepdim=True)  # (..., 1)
+        return (x * torch.rsqrt(mean_square + self.eps) * self.scale).type_as(x)
 
 
 def make_norm(params: ModelParams) -> nn.Module:
@@ -59,28 +59,38 @@ class RotaryPosition(nn.Module):
         cos, sin = self.cos[:T], self.sin[:T]  # (T, D / 2)
         even, odd = x[..., 0::2], x[..., 1::2]  # (B, H, T, D / 2)
         turned = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)  # (B, H, T, D / 2, 2)
-        return turned.flatten(-2)  # (B, H, T, D)
+        return turned.flatten(-2).type_as(x)  # (B, H, T, D)
 
 
-def attention_weights(q: Tensor, k: Tensor) -> Tensor:
+def causal_mask(context_size: int) -> Tensor:
+    """(T, T): 0 where a position may read (itself and before), minus infinity where the future is."""
+    return torch.full((context_size, context_size), -math.inf).triu(diagonal=1)
+
+
+def attention_weights(q: Tensor, k: Tensor, mask: Tensor) -> Tensor:
     """How much each position reads from each earlier one: (B, H, T, T), every row sums to 1.
 
-    softmax(q kᵀ / sqrt(D) + causal mask). Source: Vaswani et al. 2017, arXiv 1706.03762.
+    softmax(q kᵀ / sqrt(D) + mask). Source: Vaswani et al. 2017, arXiv 1706.03762.
     """
-    T, D = q.shape[-2:]
-    scores = q @ k.transpose(-2, -1) / math.sqrt(D)  # (B, H, T, T)
-    future = torch.ones(T, T, dtype=torch.bool, device=q.device).triu(diagonal=1)
-    return scores.masked_fill(future, -math.inf).softmax(dim=-1)
+    D = q.shape[-1]
+    scores = (q / math.sqrt(D)) @ k.transpose(-2, -1) + mask  # (B, H, T, T)
+    return scores.softmax(dim=-1)
 
 
-def readable_attention(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0) -> Tensor:
+def readable_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, dropout: float = 0.0) -> Tensor:
     """Sum the values, weighted by `attention_weights`: (B, H, T, D) each, and the result."""
-    return F.dropout(attention_weights(q, k), dropout) @ v
+    return F.dropout(attention_weights(q, k, mask), dropout) @ v
 
 
-def fused_attention(q: Tensor, k: Tensor, v: Tensor, dropout: float = 0.0) -> Tensor:
+def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, dropout: float = 0.0) -> Tensor:
     """The same as `readable_attention` in one kernel that never stores the (T, T) weights."""
     return F.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
+
+
+def fast_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, dropout: float = 0.0) -> Tensor:
+    """The faster of the two forms: on a CPU the fused kernel loses in bfloat16 (see benchmarks/training.md)."""
+    slow_kernel = v.device.type == "cpu" and v.dtype == torch.bfloat16
+    return (readable_attention if slow_kernel else fused_attention)(q, k, v, mask, dropout)
 
 
 class CausalSelfAttention(nn.Module):
@@ -91,20 +101,21 @@ class CausalSelfAttention(nn.Module):
         C, D = params.n_embd, params.n_embd // params.n_head
         self.n_head = params.n_head
         self.dropout = params.dropout
-        self.attend = fused_attention  # or readable_attention: the same numbers, see the tests
+        self.attend = fast_attention  # readable_attention gives the same numbers, see the tests
         self.qkv_proj = nn.Linear(C, 3 * C, bias=params.bias)  # three projections side by side in one
         self.o_proj = nn.Linear(C, C, bias=params.bias)
         self.q_norm = RMSNorm(D) if params.qk_norm else nn.Identity()
         self.k_norm = RMSNorm(D) if params.qk_norm else nn.Identity()
         rope = params.position == "rope"
         self.rotate = RotaryPosition(D, params.context_size) if rope else nn.Identity()
+        self.register_buffer("mask", causal_mask(params.context_size), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         B, T, C = x.shape
         q, k, v = self.qkv_proj(x).split(C, dim=-1)  # (B, T, C) each
         q, k, v = (part.view(B, T, self.n_head, -1).transpose(1, 2) for part in (q, k, v))  # (B, H, T, D)
         q, k = self.rotate(self.q_norm(q)), self.rotate(self.k_norm(k))
-        heads = self.attend(q, k, v, self.dropout if self.training else 0.0)  # (B, H, T, D)
+        heads = self.attend(q, k, v, self.mask[:T, :T], self.dropout if self.training else 0.0)  # (B, H, T, D)
         merged = heads.transpose(1, 2).reshape(B, T, C)  # a position's heads side by side
         return F.dropout(self.o_proj(merged), self.dropout, self.training)
 

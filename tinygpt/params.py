@@ -1,10 +1,11 @@
 """params.yaml as typed, checked values: a mistake ends here, before any work is done."""
 
+import codecs
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
@@ -22,10 +23,24 @@ class DownloadParams(Section):
     source: Literal["bundled", "files", "hub"]
     files: list[str]
     text_column: str = Field(min_length=1)
+    text_layout: Literal["file", "line", "block"]
+    text_separator: str
+    encoding: str
+
     hub_repo: str
     hub_revision: str
     hub_split: str
     max_chars: int = Field(ge=1)
+
+    @field_validator("encoding")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name != "auto":
+            try:
+                codecs.lookup(name)
+            except LookupError:
+                raise ValueError("there is no such encoding; auto finds it, or try utf-8, gb18030, big5") from None
+        return name
 
 
 class SplitParams(Section):
@@ -88,8 +103,19 @@ class TrainParams(Section):
     beta1: float = Field(ge=0, lt=1)
     beta2: float = Field(ge=0, lt=1)
     grad_clip: float = Field(gt=0)
+    max_seconds: float | None = Field(gt=0)
+    patience: int | None = Field(ge=1)
+    grad_accum: int = Field(ge=1)
+    precision: Literal["auto", "fp32", "bf16"]
+    compile: Literal["off", "on", "auto"]
     eval_every: int = Field(ge=1)
     eval_windows: int = Field(ge=1)
+
+    @model_validator(mode="after")
+    def _check(self) -> "TrainParams":
+        if self.batch_size % self.grad_accum:
+            raise ValueError(f"batch_size = {self.batch_size} does not divide by grad_accum = {self.grad_accum}")
+        return self
 
 
 class SampleParams(Section):
@@ -103,6 +129,7 @@ class SampleParams(Section):
 class RuntimeParams(Section):
     device: Literal["auto", "cpu", "cuda", "mps"]
     n_threads: int = Field(ge=0)
+    n_procs: int = Field(ge=1)
 
 
 class Params(Section):

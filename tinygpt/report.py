@@ -137,6 +137,8 @@ stories. A token is a character, or the mark before or behind a story."""
 def _how_it_learned(params: Params, encoded: dict[str, Any], metrics: dict[str, Any], cost: dict[str, Any]) -> str:
     train, context_size = params.train, params.model.context_size
     n_positions = cost["n_positions"]
+    is_fp32 = cost["machine"]["precision"] == "fp32"
+    precision = "All in float32." if is_fp32 else "Matrix products in bfloat16, all else in float32."
     n_steps = n_positions // (train.batch_size * context_size)
     passes = n_positions / encoded["train"]["n_tokens"]
     return f"""## How did it learn?
@@ -146,9 +148,10 @@ def _how_it_learned(params: Params, encoded: dict[str, Any], metrics: dict[str, 
 random, so some pieces were read more often than that and some less.
 
 AdamW; the learning rate rises to {train.learning_rate} over {train.warmup_steps} steps, then falls along a cosine
-to {train.min_lr_ratio:.0%} of that. Gradients longer than {train.grad_clip} are shortened to that length. Every
-{train.eval_every} steps the same windows of the training and validation streams were scored
-([training.csv](training.csv)); the best was step {metrics["best_step"]:,}."""
+to {train.min_lr_ratio:.0%} of that. Gradients longer than {train.grad_clip} are shortened to that length.
+{precision} Every {train.eval_every} steps the same windows of the
+training and validation streams were scored; the best was step {metrics["best_step"]:,}. The curve with the learning
+rate and the length of the gradient is in [training.csv](training.csv)."""
 
 
 def _what_is_inside(params: Params, vocab_size: int) -> str:
@@ -172,7 +175,8 @@ def _what_it_cost(cost: dict[str, Any]) -> str:
 
 {cost["minutes"]:.1f} minutes at {cost["positions_per_second"]:,.0f} positions a second (evaluations not counted),
 peak memory {cost["peak_memory_mib"]:,.0f} MiB, on: {machine["processor"]} ({machine["device"]},
-{machine["n_threads"]} threads), {machine["system"]}, Python {machine["python"]}, PyTorch {machine["torch"]}."""
+{machine["n_procs"]} × {machine["n_threads"]} threads), {machine["system"]}, Python {machine["python"]}, PyTorch
+{machine["torch"]}."""
 
 
 def _all_params(params: Params) -> str:

@@ -1,13 +1,15 @@
 """A split as one stream of little-endian uint16 ids: `<bos>` story `<eos>` `<bos>` story `<eos>` …"""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from tinygpt.vocab import BOS, EOS, UNK, Vocab
 
 DTYPE = np.dtype("<u2")
+READS_OF_A_MAP = 64
 
 
 def write_stream(stories: Iterable[str], vocab: Vocab, path: Path) -> dict[str, int]:
@@ -28,8 +30,31 @@ def write_stream(stories: Iterable[str], vocab: Vocab, path: Path) -> dict[str, 
     return counts
 
 
-def read_stream(path: Path) -> np.ndarray:
-    """Map the ids of `path` into memory: (N,) uint16, read as they are used."""
-    if path.stat().st_size == 0:
-        raise ValueError(f"{path} is empty; run again: dvc repro encode")
-    return np.memmap(path, dtype=DTYPE, mode="r")
+class TokenStream:
+    """The ids of a stream file, (N,) uint16: index it like an array.
+
+    The file is mapped into memory, and mapped anew from time to time, so that the pages which were
+    read do not all stay in the process: its memory does not grow with the stream.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.n = path.stat().st_size // DTYPE.itemsize
+        if self.n == 0:
+            raise ValueError(f"{path} is empty; run again: dvc repro encode")
+        self.n_reads = 0
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __getitem__(self, index: Any) -> np.ndarray:
+        if self.n_reads % READS_OF_A_MAP == 0:
+            self.ids = np.memmap(self.path, dtype=DTYPE, mode="r")
+        self.n_reads += 1
+        return self.ids[index]
+
+
+def pieces(stream: TokenStream | np.ndarray, n_tokens: int = 2**19) -> Iterator[np.ndarray]:
+    """The stream from start to end, `n_tokens` at a time."""
+    for first in range(0, len(stream), n_tokens):
+        yield stream[first : first + n_tokens]

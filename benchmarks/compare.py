@@ -1,0 +1,78 @@
+"""Train variants of the default run over several seeds and compare them in pairs.
+
+    python -m benchmarks.compare 'fp32: train.precision=fp32' 'bf16: train.precision=bf16' --seeds 3
+
+Each variant is a name and overrides of params.yaml. A run is the real train and evaluate stage in a
+folder of its own; finished runs are kept under data/compare, so that a stopped comparison goes on.
+The first variant is the reference: a difference is the mean over the seeds of (variant - reference),
+with a 95 % interval from Student's t over these pairs.
+"""
+
+import math
+import shlex
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tinygpt.files import read_json
+
+# Quantiles of Student's t at 0.975 by degrees of freedom.
+STUDENT_T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
+
+
+def compare(
+    variants: list[str],
+    seeds: Annotated[int, typer.Option(min=2, max=10, help="Runs of each variant, with seeds 0, 1, …")] = 3,
+    runs_dir: Path = Path("data/compare"),
+    encoded_dir: Path = Path("data/encoded"),
+    vocab_path: Path = Path("data/vocab.json"),
+) -> None:
+    """Print a Markdown table: one row a variant, test loss by seed, mean, difference with interval."""
+    named = dict(variant.split(":", 1) for variant in variants)
+    losses: dict[str, list[float]] = {name: [] for name in named}
+    speeds: dict[str, list[float]] = {name: [] for name in named}
+    for seed in range(seeds):
+        for name, overrides in named.items():
+            folder = runs_dir / f"{name.strip()}-{seed}"
+            metrics, cost = run_once(folder, [f"seed={seed}", *shlex.split(overrides)], encoded_dir, vocab_path)
+            losses[name].append(metrics["test"]["model"]["nats_per_token"])
+            speeds[name].append(cost["positions_per_second"])
+            print(f"{name} seed {seed}: test {losses[name][-1]:.4f}", file=sys.stderr, flush=True)
+
+    print(f"| variant | {' | '.join(f'seed {seed}' for seed in range(seeds))} | mean | difference | positions/s |")
+    print("|---" * (seeds + 4) + "|")
+    reference = next(iter(named))
+    for name in named:
+        row = [f"{loss:.4f}" for loss in losses[name]] + [f"{statistics.mean(losses[name]):.4f}"]
+        row.append("" if name == reference else difference(losses[name], losses[reference]))
+        row.append(f"{statistics.median(speeds[name]):,.0f}")
+        print(f"| {name.strip()} | {' | '.join(row)} |")
+
+
+def run_once(folder: Path, overrides: list[str], encoded_dir: Path, vocab_path: Path) -> tuple[dict, dict]:
+    metrics_path, cost_path = folder / "metrics.json", folder / "cost.json"
+    if not metrics_path.exists():
+        options = [option for override in overrides for option in ("-S", override)]
+        where = ["--encoded-dir", encoded_dir, "--model-dir", folder / "model"]
+        train = [*where, "--vocab-path", vocab_path, "--curve-path", folder / "training.csv", "--cost-path", cost_path]
+        stage("train", *train, "--checkpoint-dir", folder / "checkpoints", *options)
+        stage("evaluate", *where, "--metrics-path", metrics_path, *options)
+    return read_json(metrics_path), read_json(cost_path)
+
+
+def stage(name: str, *arguments: object) -> None:
+    subprocess.run([sys.executable, "-m", f"stages.{name}", *map(str, arguments)], check=True, stdout=sys.stderr)
+
+
+def difference(losses: list[float], reference: list[float]) -> str:
+    pairs = [loss - other for loss, other in zip(losses, reference, strict=True)]
+    half = STUDENT_T[len(pairs) - 1] * statistics.stdev(pairs) / math.sqrt(len(pairs))
+    return f"{statistics.mean(pairs):+.4f} ± {half:.4f}"
+
+
+if __name__ == "__main__":
+    typer.run(compare)
