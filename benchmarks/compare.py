@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from tabulate import tabulate
 
 from tinygpt.files import read_json
 
@@ -32,25 +33,26 @@ def compare(
     vocab_path: Path = Path("data/vocab.json"),
 ) -> None:
     """Print a Markdown table: one row a variant, test loss by seed, mean, difference with interval."""
-    named = dict(variant.split(":", 1) for variant in variants)
+    named = {name.strip(): overrides for name, _, overrides in (variant.partition(":") for variant in variants)}
     losses: dict[str, list[float]] = {name: [] for name in named}
     speeds: dict[str, list[float]] = {name: [] for name in named}
     for seed in range(seeds):
         for name, overrides in named.items():
-            folder = runs_dir / f"{name.strip()}-{seed}"
+            folder = runs_dir / f"{name}-{seed}"
             metrics, cost = run_once(folder, [f"seed={seed}", *shlex.split(overrides)], encoded_dir, vocab_path)
             losses[name].append(metrics["test"]["model"]["nats_per_token"])
             speeds[name].append(cost["positions_per_second"])
             print(f"{name} seed {seed}: test {losses[name][-1]:.4f}", file=sys.stderr, flush=True)
 
-    print(f"| variant | {' | '.join(f'seed {seed}' for seed in range(seeds))} | mean | difference | positions/s |")
-    print("|---" * (seeds + 4) + "|")
+    headers = ["variant", *(f"seed {seed}" for seed in range(seeds)), "mean", "difference", "positions/s"]
     reference = next(iter(named))
+    rows = []
     for name in named:
-        row = [f"{loss:.4f}" for loss in losses[name]] + [f"{statistics.mean(losses[name]):.4f}"]
+        row = [name, *(f"{loss:.4f}" for loss in losses[name]), f"{statistics.mean(losses[name]):.4f}"]
         row.append("" if name == reference else difference(losses[name], losses[reference]))
         row.append(f"{statistics.median(speeds[name]):,.0f}")
-        print(f"| {name.strip()} | {' | '.join(row)} |")
+        rows.append(row)
+    print(tabulate(rows, headers, tablefmt="github", disable_numparse=True))
 
 
 def run_once(folder: Path, overrides: list[str], encoded_dir: Path, vocab_path: Path) -> tuple[dict, dict]:

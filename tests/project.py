@@ -5,6 +5,8 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from ruamel.yaml import YAML
@@ -13,6 +15,7 @@ from tests.conftest import ROOT
 
 BIN = Path(sys.executable).parent
 TRACKED = ("dvc.yaml", "params.yaml", "Makefile", "stages", "tinygpt", ".dvcignore", ".gitignore", ".gitattributes")
+TRAIN = ("python", "-m", "stages.train")
 TINY = {
     "split.min_chars": 10,
     "split.val_share": 0.2,
@@ -70,3 +73,18 @@ def set_params(folder: Path, changes: dict) -> None:
         params[section][name] = value
     with (folder / "params.yaml").open("w", encoding="utf-8") as file:
         yaml.dump(params, file)
+
+
+def copy_encoded_project(folder: Path, stories: list[str], changes: dict) -> None:
+    """As `copy_project`, with these params, and ready to train."""
+    copy_project(folder, stories)
+    set_params(folder, changes)
+    for stage in ("download", "split", "vocab", "encode"):
+        run(folder, "python", "-m", f"stages.{stage}")
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.project import copy_project, run, set_params, start
-from tests.test_resume import TRAIN, wait_for
+from tests.project import TRAIN, copy_encoded_project, run, start, wait_for
 
 TWO = ("-S", "runtime.n_procs=2")
 
@@ -17,10 +16,7 @@ TWO = ("-S", "runtime.n_procs=2")
 @pytest.fixture(scope="module")
 def project(tmp_path_factory, stories) -> Path:
     folder = tmp_path_factory.mktemp("processes")
-    copy_project(folder, stories)
-    set_params(folder, {"train.precision": "fp32"})
-    for stage in ("download", "split", "vocab", "encode"):
-        run(folder, "python", "-m", f"stages.{stage}")
+    copy_encoded_project(folder, stories, {"train.precision": "fp32"})
     return folder
 
 

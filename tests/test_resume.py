@@ -3,15 +3,13 @@
 import os
 import shutil
 import signal
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.project import copy_project, run, set_params, start
+from tests.project import TRAIN, copy_encoded_project, run, set_params, start, wait_for
 
 OUTPUTS = ("data/model/best.pt", "data/model/last.pt", "reports/training.csv")
-TRAIN = ("python", "-m", "stages.train")
 
 # Puts a SIGKILL behind the n-th call of a function, then runs the stage as `python -m stages.train` would.
 KILL_AT = """
@@ -38,10 +36,7 @@ runpy.run_module("stages.train", run_name="__main__")
 def project(tmp_path_factory, stories) -> Path:
     """Encoded stories, ready to train on; dropout draws random numbers at each step."""
     folder = tmp_path_factory.mktemp("resume")
-    copy_project(folder, stories)
-    set_params(folder, {"model.dropout": 0.1, "train.max_steps": 35})
-    for stage in ("download", "split", "vocab", "encode"):
-        run(folder, "python", "-m", f"stages.{stage}")
+    copy_encoded_project(folder, stories, {"model.dropout": 0.1, "train.max_steps": 35})
     return folder
 
 
@@ -137,10 +132,3 @@ def test_dvc_repro_goes_on_after_ctrl_c(project):
     assert repro.returncode != 0 and "the same command goes on from there" in output
     output = run(project, "dvc", "repro", "train")
     assert "step      0" not in output and "train: 4,000 steps" in output
-
-
-def wait_for(condition, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
