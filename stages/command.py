@@ -22,7 +22,7 @@ def run(stage: Callable[..., None]) -> None:
         stream.reconfigure(errors="backslashreplace")
     try:
         app()
-    except (ValueError, FileNotFoundError, FloatingPointError, ChildProcessError) as error:
+    except (ValueError, OSError, FloatingPointError) as error:
         print(f"{stage.__name__}: {error}", file=sys.stderr)
         sys.exit(1)
 

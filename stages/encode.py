@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-import pandas as pd
-
 from stages.command import need, run
 from tinygpt.files import replacing, write_json
 from tinygpt.params import SPLITS
+from tinygpt.progress import progress
+from tinygpt.tables import first_shard, n_rows, read_texts
 from tinygpt.tokens import write_stream
 from tinygpt.vocab import Vocab
 
@@ -22,7 +22,8 @@ def encode(
     with replacing(encoded_dir) as partial:
         partial.mkdir()
         for name in SPLITS:
-            stories = pd.read_parquet(need(split_dir / f"{name}.parquet", "split"))["text"]
+            need(first_shard(split_dir, name), "split")
+            stories = progress(read_texts(split_dir, name), name, n_rows(split_dir, name))
             counts[name] = write_stream(stories, vocab, partial / f"{name}.bin")
         write_json(partial / "meta.json", {"vocab_sha256": vocab.sha256, "vocab_size": len(vocab), **counts})
     tokens = ", ".join(f"{name} {c['n_tokens']:,} tokens ({c['n_unknown']} unknown)" for name, c in counts.items())

@@ -12,6 +12,7 @@ from tinygpt.report import LOSS_FIGURE, headline, make_report
 
 def report(
     split_path: Path = Path("reports/split.json"),
+    leaks_path: Path = Path("reports/leaks.json"),
     encoded_dir: Path = Path("data/encoded"),
     curve_path: Path = Path("reports/training.csv"),
     metrics_path: Path = Path("reports/metrics.json"),
@@ -24,6 +25,7 @@ def report(
     """Tell the run as a Markdown report with an SVG figure."""
     params = load_params(Path("params.yaml"), set_param)
     split = read_json(need(split_path, "split"))
+    leaks = read_json(need(leaks_path, "split"))
     encoded = read_json(need(encoded_dir / "meta.json", "encode"))
     curve = read_curve(need(curve_path, "train"))
     metrics = read_json(need(metrics_path, "evaluate"))
@@ -34,7 +36,7 @@ def report(
     train, val = ([row[f"{name}_nats_per_token"] for row in curve] for name in ("train", "val"))
     baseline = metrics["val"]["baseline"]["nats_per_token"]
     write_text(figure_path, loss_curve(steps, train, val, baseline, metrics["best_step"]))
-    write_text(report_path, make_report(params, split, encoded, curve, metrics, samples, cost))
+    write_text(report_path, make_report(params, split, leaks, encoded, curve, metrics, samples, cost))
     print(f"report: {headline(metrics)} Read {report_path}")
 
 

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-import pandas as pd
-
 from stages.command import SetParam, need, run
 from tinygpt.params import load_params
+from tinygpt.progress import progress
+from tinygpt.tables import first_shard, n_rows, read_texts
 from tinygpt.vocab import Vocab
 
 
@@ -16,8 +16,9 @@ def vocab(
 ) -> None:
     """Collect the characters of the training stories, and of no others."""
     params = load_params(Path("params.yaml"), set_param).vocab
-    stories = pd.read_parquet(need(split_dir / "train.parquet", "split"))
-    vocabulary = Vocab.from_stories(stories["text"], params.min_count)
+    need(first_shard(split_dir, "train"), "split")
+    stories = progress(read_texts(split_dir, "train"), "count", n_rows(split_dir, "train"))
+    vocabulary = Vocab.from_stories(stories, params.min_count)
     vocabulary.save(vocab_path)
     print(f"vocab: {len(vocabulary):,} entries, {len(vocabulary.characters):,} of them characters")
 

@@ -37,9 +37,27 @@ def book_vocab() -> Vocab:
 
 @pytest.fixture(scope="session")
 def stories() -> list[str]:
-    """A few dozen different stories, long enough to be kept."""
+    """A few dozen different stories, long enough to be kept and not near duplicates of each other."""
     animals, places = "兔猫狗鸟鱼熊", "山海河林村园"
+    deeds = [
+        "它每天去找朋友",
+        "一天下起了大雨",
+        "妈妈给它一个红苹果",
+        "它想飞到月亮上",
+        "它弄丢了新帽子",
+        "它学会了唱歌",
+    ]
+    ends = [
+        "大家都很开心。",
+        "它笑了起来。",
+        "晚上睡得真香。",
+        "从此再也不怕黑了。",
+        "太阳出来了。",
+        "它说：“谢谢你！”",
+    ]
     return [
-        f"从前，有一只小{animal}住在{place}里。它每天去{place}边找朋友{number}，大家都很开心。"
-        for number, (animal, place) in enumerate((a, p) for a in animals for p in places)
+        f"从前，有一只小{animal}住在{place}里。{deeds[(i + j) % 6]}，{ends[(2 * i + j) % 6]}"
+        f"第{6 * i + j}天，{deeds[j - i]}。"
+        for i, animal in enumerate(animals)
+        for j, place in enumerate(places)
     ]

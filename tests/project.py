@@ -17,7 +17,7 @@ BIN = Path(sys.executable).parent
 TRACKED = ("dvc.yaml", "params.yaml", "Makefile", "stages", "tinygpt", ".dvcignore", ".gitignore", ".gitattributes")
 TRAIN = ("python", "-m", "stages.train")
 TINY = {
-    "split.min_chars": 10,
+    "clean.min_chars": 10,
     "split.val_share": 0.2,
     "split.test_share": 0.2,
     "model.n_layer": 1,

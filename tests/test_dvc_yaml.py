@@ -85,7 +85,8 @@ def test_the_params_are_the_sections_that_the_stage_reads(name):
 def test_modules_import_one_way():
     """The order of design: a module imports only what stands above it."""
     order = [
-        *("files", "params", "decoding", "sources", "stories", "duplicates", "splitting", "vocab", "tokens", "batches"),
+        *("files", "params", "progress", "tables", "decoding", "rows", "hub", "sources", "stories", "examples"),
+        *("parallel", "vocab", "ngrams", "duplicates", "splitting", "leaks", "tokens", "batches"),
         *("model", "head_loss", "checkpoint", "optim", "devices", "processes", "evaluation", "training"),
         *("baselines", "generation", "report", "charts"),
     ]

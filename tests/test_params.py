@@ -44,7 +44,7 @@ def test_an_override_reaches_into_a_list():
         ("model.mlp=relu", "model.mlp = 'relu': Input should be 'gelu', 'relu2' or 'swiglu'"),
         ("model.bias=yes", "model.bias = 'yes'"),  # YAML 1.2, as dvc: yes is a word
         ("split.val_share=0.97", "leaves nothing to train on"),
-        ("split.min_chars=99999", "min_chars = 99999 is above max_chars"),
+        ("clean.min_chars=99999", "min_chars = 99999 is above max_chars"),
         ("train.learning_rate=.nan", "train.learning_rate = nan"),
         ("seed=[1", "is not valid YAML"),
     ],

@@ -154,7 +154,7 @@ def test_a_missing_input_names_the_stage_to_run_first(project, tmp_path, stage, 
         ("train", "model.context_size=100000", "model.context_size = 100000 needs a stream of at least 100001 tokens"),
         ("train", "runtime.device=cuda", "runtime.device = cuda, but PyTorch finds none here"),
         ("train", "train.learning_rate=1e30", "the loss is nan at step"),
-        ("split", "split.max_chars=10", "the train split is empty: 0 stories are left"),
+        ("split", "clean.max_chars=10", "the train split is empty: 0 stories are left"),
         ("download", "download.source=files", "download.files is empty"),
     ],
 )

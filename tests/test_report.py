@@ -12,6 +12,10 @@ def measure(nats):
     return {"nats_per_token": nats, "perplexity": 2.0, "bits_per_char": nats * 1.5}
 
 
+SHARES = {"mean": 0.0125, "p50": 0.01, "p90": 0.02, "p99": 0.05, "max": 0.0625}
+WORST = {"share": 0.375, "id": "a:1", "text": "小兔```跑。", "train_id": "b:2", "train_text": "小猫爬树。"}
+
+
 @pytest.fixture
 def facts(params):
     counts = {"n_stories": 1234, "n_chars": 99000, "n_bytes": 297000, "n_tokens": 101468, "n_unknown": 7}
@@ -19,7 +23,24 @@ def facts(params):
     sample = {"prompt": "从前，", "seed": 100, "unknown": ["龙"]}
     return {
         "params": params,
-        "split": {"rows_in": 1300, "dropped": {"empty": 3, "too_short": 0, "duplicate": 63}},
+        "split": {
+            "rows_in": 1300,
+            "cleaned": {"html": 17, "spaced": 0},
+            "dropped": {"empty": 3, "too_short": 0, "duplicate": 63},
+            "near_duplicates": {
+                "policy": "drop",
+                "similarity": 0.6,
+                "n_clusters": 21,
+                "n_stories": 45,
+                "largest_cluster": 5,
+                "would_have_leaked": 9,
+            },
+        },
+        "leaks": {
+            "n_gram": 8,
+            "val": {"n_stories": 70, "largest_share": SHARES, "worst": []},
+            "test": {"n_stories": 80, "largest_share": SHARES | {"max": 0.375}, "worst": [WORST]},
+        },
         "encoded": {"vocab_size": 3035, "train": counts, "val": counts, "test": counts},
         "curve": [
             {"step": 0.0, "val_nats_per_token": 8.0},
@@ -67,7 +88,11 @@ def test_the_report_tells_every_number(facts):
         "1,588,571", "`V × C`", "388,480",  # the parameter table
         "**512,000 positions**", "5.05 times",  # 512,000 / 101,468
         "step 500 on",  # the first evaluation under the baseline
-        "empty 3, duplicate 63", "1,234", "99,000", "297,000", "101,468",
+        "cleaning: html 17.", "empty 3, duplicate 63",
+        "45 stories in\n21 clusters, at most 5 in one", "character\n3-grams",
+        "9 stories of val and test would have had",
+        "37.5%", "6.2%", "`a:1`, held out, and `b:2`, in train", "小猫爬树。",
+ "1,234", "99,000", "297,000", "101,468",
         "12,346 positions a second", "7.2 minutes", "543 MiB", "Test CPU", "products in bfloat16",
         "`train.learning_rate`", "`sample.top_k`",
     ):  # fmt: skip
@@ -109,3 +134,10 @@ def test_the_figure_is_svg_with_text_theme_and_the_same_bytes():
     texts = ["".join(element.itertext()) for element in root.iter("{http://www.w3.org/2000/svg}text")]
     assert "nats per token" in texts and "character frequency (val)" in texts
     assert "prefers-color-scheme:dark" in figures[0] and "var(--ink" in figures[0]
+
+
+def test_what_was_not_looked_for_is_not_told_as_found(facts):
+    facts["split"]["near_duplicates"] = {"policy": "ignore"}
+    facts["leaks"]["test"] = facts["leaks"]["val"]
+    report = make_report(**facts)
+    assert "were not looked for" in report and "No story shares any" in report

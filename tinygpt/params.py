@@ -30,7 +30,9 @@ class DownloadParams(Section):
     hub_repo: str
     hub_revision: str
     hub_split: str
-    max_chars: int = Field(ge=1)
+    hub_files: list[str]
+    max_chars: int | None = Field(ge=1)
+    max_stories: int | None = Field(ge=1)
 
     @field_validator("encoding")
     @classmethod
@@ -43,10 +45,41 @@ class DownloadParams(Section):
         return name
 
 
-class SplitParams(Section):
-    seed: int
+class CleanParams(Section):
+    html: bool
+    escapes: bool
+    line_ends: bool
+    controls: bool
+    invisible: bool
+    replacement: bool
+    nfc: bool
+    headers: bool
+    spaced: bool
+    unwrap: bool
+    indents: bool
+    blank_lines: bool
+    halfwidth: bool
+    script: Literal["keep", "simplified", "traditional"]
     min_chars: int = Field(ge=1)
     max_chars: int = Field(ge=1)
+    placeholders: bool
+    refusals: bool
+    max_broken_share: float = Field(ge=0, le=1)
+    min_chinese_share: float = Field(ge=0, le=1)
+    max_repeated_share: float = Field(gt=0, le=1)
+
+    @model_validator(mode="after")
+    def _check(self) -> "CleanParams":
+        if self.min_chars > self.max_chars:
+            raise ValueError(f"min_chars = {self.min_chars} is above max_chars = {self.max_chars}")
+        return self
+
+
+class SplitParams(Section):
+    seed: int
+    near_duplicates: Literal["drop", "together", "ignore"]
+    similarity: float = Field(ge=0.3, le=1)
+    audit_stories: int = Field(ge=1)
     val_share: float = Field(gt=0, lt=1)
     test_share: float = Field(gt=0, lt=1)
     train_chars: int = Field(ge=1)
@@ -57,8 +90,6 @@ class SplitParams(Section):
     def _check(self) -> "SplitParams":
         if self.val_share + self.test_share >= 1:
             raise ValueError(f"val_share + test_share = {self.val_share + self.test_share} leaves nothing to train on")
-        if self.min_chars > self.max_chars:
-            raise ValueError(f"min_chars = {self.min_chars} is above max_chars = {self.max_chars}")
         return self
 
 
@@ -135,6 +166,7 @@ class RuntimeParams(Section):
 class Params(Section):
     seed: int = Field(ge=0)
     download: DownloadParams
+    clean: CleanParams
     split: SplitParams
     vocab: VocabParams
     model: ModelParams

@@ -13,11 +13,13 @@ TEXTBOOK_TEST_NATS = 2.5864
 TEXTBOOK_BASELINE_NATS = 5.6841
 
 LOSS_FIGURE = "loss.svg"
+LEAK_FIGURES = ("mean", "p50", "p90", "p99", "max")
 
 
 def make_report(
     params: Params,
     split: dict[str, Any],
+    leaks: dict[str, Any],
     encoded: dict[str, Any],
     curve: Sequence[dict[str, float]],
     metrics: dict[str, Any],
@@ -29,7 +31,7 @@ def make_report(
         f"# TinyGPT report\n\n{headline(metrics)}",
         _did_it_learn(metrics, curve),
         _what_it_writes(samples),
-        _what_it_read(params, split, encoded),
+        _what_it_read(params, split, leaks, encoded),
         _how_it_learned(params, encoded, metrics, cost),
         _what_is_inside(params, encoded["vocab_size"]),
         _what_it_cost(cost),
@@ -110,7 +112,7 @@ def _what_it_writes(samples: dict[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def _what_it_read(params: Params, split: dict[str, Any], encoded: dict[str, Any]) -> str:
+def _what_it_read(params: Params, split: dict[str, Any], leaks: dict[str, Any], encoded: dict[str, Any]) -> str:
     rows = [
         [
             name,
@@ -122,16 +124,58 @@ def _what_it_read(params: Params, split: dict[str, Any], encoded: dict[str, Any]
         ]
         for name in SPLITS
     ]
-    drops = {name: n for name, n in split["dropped"].items() if n}
-    dropped = ", ".join(f"{name} {n:,}" for name, n in drops.items()) or "none"
     return f"""## What did it learn from?
 
-Source: `{params.download.source}`, {split["rows_in"]:,} stories; dropped: {dropped}. A story is wholly on one side.
+Source: `{params.download.source}`, {split["rows_in"]:,} stories. Changed by cleaning: {_counts(split["cleaned"])}.
+Dropped: {_counts(split["dropped"])}. [dropped.md](dropped.md) says what each rule does and shows examples.
+A story is wholly on one side.
 
 {_table(rows, ["", "stories", "characters", "UTF-8 bytes", "tokens", "unknown characters"])}
 
 The vocabulary has {encoded["vocab_size"]:,} entries: `<unk>`, `<bos>`, `<eos>` and the characters of the training
-stories. A token is a character, or the mark before or behind a story."""
+stories. A token is a character, or the mark before or behind a story.
+
+{_duplicates(split["near_duplicates"])}
+
+{_leaks(leaks)}"""
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {n:,}" for name, n in counts.items() if n) or "none"
+
+
+def _duplicates(found: dict[str, Any]) -> str:
+    if found["policy"] == "ignore":
+        return "**Near duplicates** were not looked for (`split.near_duplicates: ignore`)."
+    fate = {"drop": "One of each cluster was kept", "together": "All were kept, a cluster wholly on one side"}
+    return f"""**Near duplicates** are stories that share {found["similarity"]:.0%} or more of their distinct character
+3-grams, letters and digits alone, directly or through others: {found["n_stories"]:,} stories in
+{found["n_clusters"]:,} clusters, at most {found["largest_cluster"]:,} in one. {fate[found["policy"]]}. Without that,
+{found["would_have_leaked"]:,} stories of val and test would have had a near duplicate in train."""
+
+
+def _leaks(leaks: dict[str, Any]) -> str:
+    n_gram = leaks["n_gram"]
+    rows = []
+    for name in SPLITS[1:]:
+        share = leaks[name]["largest_share"]
+        rows.append([name, f"{leaks[name]['n_stories']:,}", *(f"{share[key]:.1%}" for key in LEAK_FIGURES)])
+    text = f"""**Leaks.** For each story of val and test: the largest share of its character {n_gram}-grams that stand
+in any one training story. A copy would show 100 %, a set phrase a few percent. This count knows nothing of how the
+duplicates were found.
+
+{_table(rows, ["", "stories", "mean", "median", "90 of 100 below", "99 of 100 below", "largest"])}"""
+    worst = max((pair for name in SPLITS[1:] for pair in leaks[name]["worst"]), key=lambda w: w["share"], default=None)
+    if worst is None:
+        return f"{text}\n\nNo story shares any with a training story."
+    return f"""{text}
+
+The worst pair, {worst["share"]:.1%}: `{worst["id"]}`, held out, and `{worst["train_id"]}`, in train. More of them stand
+in [leaks.json](leaks.json).
+
+{_block(worst["text"])}
+
+{_block(worst["train_text"])}"""
 
 
 def _how_it_learned(params: Params, encoded: dict[str, Any], metrics: dict[str, Any], cost: dict[str, Any]) -> str:

@@ -1,7 +1,8 @@
 """The vocabulary: character <-> id."""
 
-from collections import Counter
+import sys
 from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from tinygpt.files import read_json, sha256_of_text, write_json
 SPECIALS = ("<unk>", "<bos>", "<eos>")
 UNK, BOS, EOS = range(3)
 MAX_VOCAB_SIZE = 2**16  # ids are stored as uint16
+STORIES_AT_ONCE = 1000  # about a megabyte: what is worked on stays in the cache
 
 
 class Vocab:
@@ -35,23 +37,25 @@ class Vocab:
             )
         self.sha256 = sha256_of_text("\n".join((*SPECIALS, characters)))
         # One entry a code point: encoding is a single look-up. What is not in the vocabulary stays <unk>.
-        self._id_of_code_point = np.full(0x110000, UNK, dtype=np.uint16)
-        self._id_of_code_point[_code_points(characters)] = np.arange(len(SPECIALS), len(self))
+        self._id_of_code_point = np.full(sys.maxunicode + 1, UNK, dtype=np.uint16)
+        self._id_of_code_point[code_points(characters)] = np.arange(len(SPECIALS), len(self))
 
     @classmethod
     def from_stories(cls, stories: Iterable[str], min_count: int) -> "Vocab":
-        """Collect the characters that stand at least `min_count` times in `stories`."""
-        counts: Counter[str] = Counter()
-        for story in stories:
-            counts.update(story)
-        return cls("".join(sorted(character for character, n in counts.items() if n >= min_count)))
+        """Collect the characters that stand at least `min_count` times in `stories`, whatever their number."""
+        counts = np.zeros(sys.maxunicode + 1, np.int64)
+        stories = iter(stories)
+        while batch := list(islice(stories, STORIES_AT_ONCE)):
+            of_batch = np.bincount(code_points("".join(batch)))
+            counts[: len(of_batch)] += of_batch
+        return cls("".join(map(chr, np.flatnonzero(counts >= min_count))))
 
     def __len__(self) -> int:
         return len(SPECIALS) + len(self.characters)
 
     def encode(self, text: str) -> np.ndarray:
         """Ids of the characters, uint16, without specials; unknown characters become `<unk>`."""
-        return self._id_of_code_point[_code_points(text)]
+        return self._id_of_code_point[code_points(text)]
 
     def decode(self, ids: Iterable[int]) -> str:
         """The characters of `ids`; specials have none and are skipped."""
@@ -73,6 +77,6 @@ class Vocab:
         return vocab
 
 
-def _code_points(text: str) -> np.ndarray:
-    # surrogatepass: a lone surrogate from a broken file is one more unknown character, not a crash
+def code_points(text: str) -> np.ndarray:
+    """(number of characters,) uint32; a lone surrogate from a broken file is one more character, not a crash."""
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
