@@ -8,7 +8,6 @@ The first variant is the reference: a difference is the mean over the seeds of (
 with a 95 % interval from Student's t over these pairs.
 """
 
-import math
 import shlex
 import statistics
 import subprocess
@@ -20,15 +19,14 @@ import typer
 from tabulate import tabulate
 
 from tinygpt.files import read_json
-
-# Quantiles of Student's t at 0.975 by degrees of freedom.
-STUDENT_T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
+from tinygpt.measures import paired_t
 
 
 def compare(
     variants: list[str],
     seeds: Annotated[int, typer.Option(min=2, max=10, help="Runs of each variant, with seeds 0, 1, …")] = 3,
     runs_dir: Path = Path("data/compare"),
+    split_dir: Path = Path("data/split"),
     encoded_dir: Path = Path("data/encoded"),
     vocab_path: Path = Path("data/vocab.json"),
 ) -> None:
@@ -39,7 +37,9 @@ def compare(
     for seed in range(seeds):
         for name, overrides in named.items():
             folder = runs_dir / f"{name}-{seed}"
-            metrics, cost = run_once(folder, [f"seed={seed}", *shlex.split(overrides)], encoded_dir, vocab_path)
+            metrics, cost = run_once(
+                folder, [f"seed={seed}", *shlex.split(overrides)], split_dir, encoded_dir, vocab_path
+            )
             losses[name].append(metrics["test"]["model"]["nats_per_token"])
             speeds[name].append(cost["positions_per_second"])
             print(f"{name} seed {seed}: test {losses[name][-1]:.4f}", file=sys.stderr, flush=True)
@@ -55,14 +55,18 @@ def compare(
     print(tabulate(rows, headers, tablefmt="github", disable_numparse=True))
 
 
-def run_once(folder: Path, overrides: list[str], encoded_dir: Path, vocab_path: Path) -> tuple[dict, dict]:
+def run_once(
+    folder: Path, overrides: list[str], split_dir: Path, encoded_dir: Path, vocab_path: Path
+) -> tuple[dict, dict]:
     metrics_path, cost_path = folder / "metrics.json", folder / "cost.json"
     if not metrics_path.exists():
         options = [option for override in overrides for option in ("-S", override)]
-        where = ["--encoded-dir", encoded_dir, "--model-dir", folder / "model"]
-        train = [*where, "--vocab-path", vocab_path, "--curve-path", folder / "training.csv", "--cost-path", cost_path]
+        where = ["--encoded-dir", encoded_dir, "--model-dir", folder / "model", "--curve-path", folder / "training.csv"]
+        train = [*where, "--vocab-path", vocab_path, "--cost-path", cost_path]
         stage("train", *train, "--checkpoint-dir", folder / "checkpoints", *options)
-        stage("evaluate", *where, "--metrics-path", metrics_path, *options)
+        tables = ["--analysis-path", folder / "analysis.json", "--stories-path", folder / "stories.csv"]
+        evaluate = [*where, "--split-dir", split_dir, *tables, "--metrics-path", metrics_path]
+        stage("evaluate", *evaluate, *options)
     return read_json(metrics_path), read_json(cost_path)
 
 
@@ -71,9 +75,7 @@ def stage(name: str, *arguments: object) -> None:
 
 
 def difference(losses: list[float], reference: list[float]) -> str:
-    pairs = [loss - other for loss, other in zip(losses, reference, strict=True)]
-    half = STUDENT_T[len(pairs) - 1] * statistics.stdev(pairs) / math.sqrt(len(pairs))
-    return f"{statistics.mean(pairs):+.4f} ± {half:.4f}"
+    return "{:+.4f} ± {:.4f}".format(*paired_t(losses, reference))
 
 
 if __name__ == "__main__":

@@ -1,48 +1,60 @@
-"""Tell the run as a Markdown report with an SVG figure."""
+"""Tell the run as Markdown and as one HTML page, with figures and looks inside the model."""
 
-import csv
 from pathlib import Path
 
 from stages.command import SetParam, need, run
-from tinygpt.charts import loss_curve
-from tinygpt.files import read_json, write_text
+from tinygpt.checkpoint import load_model
+from tinygpt.files import read_csv, read_json, replacing, write_text
+from tinygpt.inside import look
+from tinygpt.page import make_page
 from tinygpt.params import load_params
-from tinygpt.report import LOSS_FIGURE, headline, make_report
+from tinygpt.report import Run, headline, make_figures, make_report
+from tinygpt.tokens import TokenStream
 
 
 def report(
     split_path: Path = Path("reports/split.json"),
     leaks_path: Path = Path("reports/leaks.json"),
     encoded_dir: Path = Path("data/encoded"),
+    model_dir: Path = Path("data/model"),
     curve_path: Path = Path("reports/training.csv"),
     metrics_path: Path = Path("reports/metrics.json"),
+    analysis_path: Path = Path("reports/analysis.json"),
     samples_path: Path = Path("reports/samples.json"),
     cost_path: Path = Path("reports/cost.json"),
     report_path: Path = Path("reports/report.md"),
-    figure_path: Path = Path("reports") / LOSS_FIGURE,
+    page_path: Path = Path("reports/report.html"),
+    figures_dir: Path = Path("reports/figures"),
     set_param: SetParam = None,
 ) -> None:
-    """Tell the run as a Markdown report with an SVG figure."""
+    """Tell the run as Markdown and as one HTML page, with figures and looks inside the model."""
     params = load_params(Path("params.yaml"), set_param)
-    split = read_json(need(split_path, "split"))
-    leaks = read_json(need(leaks_path, "split"))
-    encoded = read_json(need(encoded_dir / "meta.json", "encode"))
-    curve = read_curve(need(curve_path, "train"))
-    metrics = read_json(need(metrics_path, "evaluate"))
-    samples = read_json(need(samples_path, "sample"))
-    cost = read_json(need(cost_path, "train"))
-
-    steps = [int(row["step"]) for row in curve]
-    train, val = ([row[f"{name}_nats_per_token"] for row in curve] for name in ("train", "val"))
-    baseline = metrics["val"]["baseline"]["nats_per_token"]
-    write_text(figure_path, loss_curve(steps, train, val, baseline, metrics["best_step"]))
-    write_text(report_path, make_report(params, split, leaks, encoded, curve, metrics, samples, cost))
-    print(f"report: {headline(metrics)} Read {report_path}")
-
-
-def read_curve(path: Path) -> list[dict[str, float]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+    result = Run(
+        params=params,
+        split=read_json(need(split_path, "split")),
+        leaks=read_json(need(leaks_path, "split")),
+        encoded=read_json(need(encoded_dir / "meta.json", "encode")),
+        curve=[{name: float(value) for name, value in row.items()} for row in read_csv(need(curve_path, "train"))],
+        metrics=read_json(need(metrics_path, "evaluate")),
+        analysis=read_json(need(analysis_path, "evaluate")),
+        samples=read_json(need(samples_path, "sample")),
+        cost=read_json(need(cost_path, "train")),
+    )
+    trained = load_model(need(model_dir / "best.pt", "train"))
+    if trained.vocab.sha256 != result.encoded["vocab_sha256"] or trained.model.params != params.model:
+        raise ValueError(
+            f"{model_dir} was trained with another vocabulary or other values of model: than these; "
+            "run: dvc repro train"
+        )
+    seen = look(trained, TokenStream(encoded_dir / "val.bin"), params.report.sentence, params.sample)
+    figures, markdown = make_figures(result, seen), make_report(result, seen)
+    with replacing(figures_dir) as folder:
+        folder.mkdir()
+        for name, svg in figures.items():
+            write_text(folder / f"{name}.svg", svg)
+    write_text(page_path, make_page(markdown, figures, params.report.language))
+    write_text(report_path, markdown)
+    print(f"report: {headline(result.metrics)} Read {report_path}, or {page_path} as one file")
 
 
 if __name__ == "__main__":

@@ -27,7 +27,9 @@ TINY = {
     "train.eval_every": 10,
     "train.warmup_steps": 5,
     "train.eval_windows": 4,
+    "evaluate.n_bootstrap": 200,
     "sample.max_new_chars": 20,
+    "sample.n_stories": 6,
     "runtime.n_threads": 1,
 }
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.project import BIN, copy_project, run
 from tinygpt.checkpoint import load_model
+from tinygpt.markdown import html_cell
 
 OUTPUTS = [
     *("data/raw/stories.parquet", "data/vocab.json", "data/encoded/meta.json"),
@@ -17,7 +18,9 @@ OUTPUTS = [
     *(f"data/encoded/{name}.bin" for name in ("train", "val", "test")),
     *("data/model/best.pt", "data/model/last.pt"),
     *("reports/source.json", "reports/split.json", "reports/training.csv", "reports/cost.json", "reports/metrics.json"),
-    *("reports/samples.json", "reports/report.md", "reports/loss.svg"),
+    *("reports/analysis.json", "reports/stories.csv"),
+    *("reports/samples.json", "reports/report.md", "reports/report.html"),
+    *(f"reports/figures/{name}.svg" for name in ("loss", "attention", "head", "position")),
 ]
 
 
@@ -56,16 +59,32 @@ def test_every_output_is_there_and_fits_the_others(project, stories):
         else:
             assert metrics[name]["n_targets"] == len(stream) - 1
 
-    samples = json.loads((project / "reports/samples.json").read_text(encoding="utf-8"))["samples"]
+    by_story = pd.read_csv(project / "reports/stories.csv")
+    test = metrics["test"]
+    for column, protocol in (("nats", "model"), ("sliding_nats", "sliding")):
+        assert by_story[column].sum() / test["n_targets"] == pytest.approx(test[protocol]["nats_per_token"], rel=1e-5)
+    assert by_story["n_targets"].sum() == test["n_targets"] and by_story["n_chars"].sum() == test["n_chars"]
+    analysis = json.loads((project / "reports/analysis.json").read_text(encoding="utf-8"))
+    assert all(isinstance(table, list) for table in analysis.values())  # so that dvc shows none of it as metrics
+    assert analysis["baselines"][0]["test_nats_per_token"] == test["baseline"]["nats_per_token"]
+    for name in ("by_window_position", "by_class", "calibration"):
+        assert sum(row["n_targets"] for row in analysis[name]) == test["n_targets"]
+
+    content = json.loads((project / "reports/samples.json").read_text(encoding="utf-8"))
+    assert len(content["written"]) == 6 and len(content["statistics"]) == 6
+    train = dict(pd.read_parquet(project / "data/split/train.parquet")[["id", "text"]].to_numpy())
+    for story in content["written"]:
+        copied = story["copied"]
+        assert copied["text"] in story["text"] and (not copied["text"] or copied["text"] in train[copied["source"]])
+    samples = content["samples"]
     assert [sample["seed"] for sample in samples] == [100, 101, 102, 103, 104]
     report = (project / "reports/report.md").read_text(encoding="utf-8")
     for sample in samples:
-        assert f"```text\n{sample['after']['text']}\n```" in report
-        assert f"```text\n{sample['before']['text']}\n```" in report
+        assert f'<td valign="top">{html_cell(sample["before"]["text"])}</td>' in report
 
 
 def test_what_is_written_has_unix_line_ends_and_no_partial_files(project):
-    for path in project.glob("reports/*"):
+    for path in project.glob("reports/**/*.*"):
         assert b"\r" not in path.read_bytes(), path
     assert list(project.rglob("*.partial")) == []
     assert [path for path in (project / "data/checkpoints").iterdir() if path.is_dir()] == []
@@ -77,7 +96,9 @@ def test_a_second_repro_has_nothing_to_do(project):
 
 
 def test_stages_run_alone_write_the_same_bytes(project):
-    names = [name for name in OUTPUTS if not name.endswith(("cost.json", "report.md"))]  # these tell the time it took
+    names = [
+        name for name in OUTPUTS if not name.endswith(("cost.json", "report.md", "report.html"))
+    ]  # these tell the time it took
     before = {name: (project / name).read_bytes() for name in names}
     for stage in ("download", "split", "vocab", "encode", "train", "evaluate", "sample", "report"):
         assert f"{stage}: " in run(project, "python", "-m", f"stages.{stage}")
@@ -87,7 +108,7 @@ def test_stages_run_alone_write_the_same_bytes(project):
 
 
 def test_a_change_to_the_report_does_not_retrain(project):
-    code = project / "tinygpt" / "report.py"
+    code = project / "tinygpt" / "templates" / "report.en.md"
     before = code.read_text(encoding="utf-8")
     code.write_text(before.replace("# TinyGPT report", "# Our report"), encoding="utf-8")
     output = run(project, "dvc", "repro")
@@ -111,9 +132,16 @@ def test_an_experiment_runs_compares_and_costs_nothing_the_second_time(project):
     run(project, "dvc", "checkout")
     assert run(project, "git", "status", "--porcelain").replace("?? dvc_plots/", "").strip() == ""
     again = run(project, "dvc", "exp", "run", "-n", "deeper-again", *options)
-    assert "Stage 'train' is cached - skipping run" in again
+    for stage in ("train", "evaluate", "sample"):
+        assert f"Stage '{stage}' is cached - skipping run" in again
     run(project, "git", "restore", "-SW", ".")
     run(project, "dvc", "checkout")
+
+    assert "3 runs, 2 different but for the seed" in run(project, "python", "-m", "stages.compare")
+    page = (project / "reports" / "compare.md").read_text(encoding="utf-8")
+    assert "`model.n_layer`" in page and "`train.max_steps`" in page and "| deeper" in page
+    for name in ("compare.md", "compare.svg"):
+        (project / "reports" / name).unlink()
 
 
 def test_an_unpacked_archive_is_enough(tmp_path, stories):
@@ -154,7 +182,9 @@ def test_a_missing_input_names_the_stage_to_run_first(project, tmp_path, stage, 
         ("train", "model.context_size=100000", "model.context_size = 100000 needs a stream of at least 100001 tokens"),
         ("train", "runtime.device=cuda", "runtime.device = cuda, but PyTorch finds none here"),
         ("train", "train.learning_rate=1e30", "the loss is nan at step"),
+        ("evaluate", "evaluate.stride=9", "evaluate.stride = 9 leaves targets with less than half of the window"),
         ("split", "clean.max_chars=10", "the train split is empty: 0 stories are left"),
+        ("report", "model.n_layer=2", "was trained with another vocabulary or other values of model: than these"),
         ("download", "download.source=files", "download.files is empty"),
     ],
 )

@@ -149,12 +149,25 @@ class TrainParams(Section):
         return self
 
 
+class EvaluateParams(Section):
+    stride: int | None = Field(ge=1)
+    baseline_tokens: int = Field(ge=1)
+    n_bootstrap: int = Field(ge=100)
+    seed: int = Field(ge=0)
+
+
 class SampleParams(Section):
     prompts: list[str] = Field(min_length=1)
     seed: int = Field(ge=0)
     temperature: float = Field(gt=0)
     top_k: int = Field(ge=1)
     max_new_chars: int = Field(ge=1)
+    n_stories: int = Field(ge=1)
+
+
+class ReportParams(Section):
+    language: Literal["en", "zh"]
+    sentence: str = Field(min_length=1)
 
 
 class RuntimeParams(Section):
@@ -171,7 +184,9 @@ class Params(Section):
     vocab: VocabParams
     model: ModelParams
     train: TrainParams
+    evaluate: EvaluateParams
     sample: SampleParams
+    report: ReportParams
     runtime: RuntimeParams
 
 
