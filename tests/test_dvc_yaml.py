@@ -14,7 +14,7 @@ from tests.conftest import ROOT
 
 STAGES = YAML(typ="safe").load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
 NO_OUTS = {"data/checkpoints"}  # work in progress belongs to nobody
-BESIDE_THE_PIPELINE = {"compare"}  # commands that are no stages
+BESIDE_THE_PIPELINE = {"compare", "describe", "export"}  # commands that are no stages
 NOT_IN_GIT = {"reports/report.html"}
 READ_BESIDE_PARAMS = {"runtime"}  # how to run, not what
 
@@ -98,7 +98,8 @@ def test_modules_import_one_way():
         *("parallel", "vocab", "ngrams", "duplicates", "splitting", "leaks", "tokens", "batches", "model", "head_loss"),
         *("checkpoint", "optim", "devices", "processes", "evaluation", "training", "measures", "kneser_ney"),
         *("baselines", "analysis", "generation", "copies", "sample_stats", "comparison"),
-        *("inside", "words", "charts", "heatmaps", "markdown", "report", "page"),
+        *("walk", "inside", "words", "charts", "heatmaps", "markdown", "report", "page"),
+        *("huggingface", "export", "model_card"),
     ]
     modules = {path.stem for path in (ROOT / "tinygpt").glob("*.py")} - {"__init__"}
     assert modules == set(order)

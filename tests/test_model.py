@@ -17,17 +17,31 @@ from tinygpt.model import (
     fast_attention,
     fused_attention,
     initial_model,
+    mlp_width,
     next_token_nats,
     parameter_table,
     readable_attention,
 )
+from tinygpt.vocab import Vocab
 
-VARIANTS = [
-    {"norm": norm, "position": position, "mlp": mlp, "bias": bias, "tie_embeddings": tie, "qk_norm": qk_norm}
-    for norm, position, mlp, bias, tie, qk_norm in itertools.product(
-        ("rmsnorm", "layernorm"), ("learned", "rope"), ("gelu", "relu2", "swiglu"), *[(True, False)] * 3
-    )
-]
+CHOICES = {
+    "norm": ("rmsnorm", "layernorm"),
+    "position": ("learned", "rope"),
+    "mlp": ("gelu", "relu2", "swiglu"),
+    "bias": (True, False),
+    "head_bias": (True, False),
+    "tie_embeddings": (True, False),
+    "qk_norm": (True, False),
+}
+PRODUCT = [dict(zip(CHOICES, values, strict=True)) for values in itertools.product(*CHOICES.values())]
+# Half of it, for what takes longer; any three choices still meet in every way.
+VARIANTS = [variant for variant in PRODUCT if sum(variant[name] for name in list(CHOICES)[3:]) % 2]
+VOCAB = Vocab("".join(sorted("。，一二三四五六七八兔小狗猫追跑")))
+V = len(VOCAB)
+
+
+def each(variants):
+    return pytest.mark.parametrize("variant", variants, ids=lambda variant: "-".join(map(str, variant.values())))
 
 
 def n_parameters(module):
@@ -116,6 +130,31 @@ def test_attention_is_pytorchs_multi_head_attention(tiny_params):
     assert torch.allclose(ours(x), expected, atol=1e-6)
 
 
+def test_rotation_by_hand():
+    """Position m turns the pair (2i, 2i + 1) by m · 10000^(-2i / D); here D = 4, so by m and by m / 100."""
+    rotate = RotaryPosition(head_size=4, context_size=4)
+    x = torch.tensor([1.0, 0.0, 0.0, 2.0]).expand(1, 1, 4, 4)
+    for m, turned in enumerate(rotate(x)[0, 0]):
+        fast, slow = float(m), m / 100
+        by_hand = [math.cos(fast), math.sin(fast), -2 * math.sin(slow), 2 * math.cos(slow)]
+        assert turned.tolist() == pytest.approx(by_hand, abs=1e-6)
+
+
+def test_queries_and_keys_are_rotated_and_values_are_not(tiny_params):
+    attention = CausalSelfAttention(tiny_params.model_copy(update={"position": "rope"}))
+    seen = {}
+    attention.attend = lambda q, k, v, mask, dropout: seen.update(q=q, k=k, v=v) or v
+    x = torch.randn(1, 12, tiny_params.n_embd, generator=torch.Generator().manual_seed(0))
+    attention(x)
+    plain = attention.qkv_proj(x).view(12, 3, 2, 8).permute(1, 2, 0, 3)  # (3, H, T, D)
+    for name, before in zip("qkv", plain, strict=True):
+        m = torch.arange(12)[:, None]
+        angle = m * 10000 ** (-2 * torch.arange(4) / 8)  # (T, D / 2)
+        pairs = torch.view_as_complex(before.reshape(2, 12, 4, 2)) * torch.polar(torch.ones(12, 4), angle)
+        rotated = torch.view_as_real(pairs).flatten(-2)
+        assert torch.allclose(seen[name][0], before if name == "v" else rotated, atol=1e-6), name
+
+
 def test_a_rotated_dot_product_depends_on_the_distance_alone():
     rotate = RotaryPosition(head_size=8, context_size=16)
     rng = torch.Generator().manual_seed(0)
@@ -147,21 +186,37 @@ def test_changing_the_future_leaves_the_past_unchanged(tiny_model, fused):
     assert not torch.allclose(before[:, 8:], after[:, 8:], atol=1e-3)
 
 
-@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: "-".join(map(str, variant.values())))
-def test_every_variant(tiny_params, variant):
-    V = 50
-    params = tiny_params.model_copy(update=variant)
+# Every combination.
+
+
+@pytest.fixture
+def make_params(tiny_params):
+    return lambda variant, **changes: tiny_params.model_copy(update=variant | changes)
+
+
+def shaken(model):
+    """The model in evaluation mode with weights of all sizes, whatever it starts from."""
+    rng = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=rng))
+    return model.eval()
+
+
+def test_any_three_choices_meet():
+    for names in itertools.combinations(CHOICES, 3):
+        met = {tuple(variant.get(name) for name in names) for variant in VARIANTS}
+        assert met >= set(itertools.product(*(CHOICES[name] for name in names)))
+
+
+@each(PRODUCT)
+def test_the_start(make_params, variant):
+    """Scores nearly equal, every parameter within reach of the gradient, the table right."""
+    params = make_params(variant, dropout=0.1)
     model = initial_model(params, V, seed=0)
-    ids = torch.randint(V, (4, 12), generator=torch.Generator().manual_seed(0))
-    changed = ids.clone()
-    changed[:, 8:] = 1
-
-    logits = model(ids)
-    assert logits.shape == (4, 12, V)
-    assert torch.allclose(logits[:, :8], model(changed)[:, :8], atol=1e-6)  # causal
-
-    targets = torch.randint(V, (4, 12), generator=torch.Generator().manual_seed(1))
-    loss = next_token_nats(logits, targets).mean()
+    rng = torch.Generator().manual_seed(0)
+    ids, targets = (torch.randint(V, (4, 12), generator=rng) for _ in range(2))
+    loss = next_token_nats(model(ids), targets).mean()
     assert loss.item() == pytest.approx(math.log(V), rel=0.03)
     loss.backward()
     for name, parameter in model.named_parameters():
@@ -169,15 +224,46 @@ def test_every_variant(tiny_params, variant):
 
     table = parameter_table(params, V)
     assert sum(count for _, _, count in table) == n_parameters(model)
-    F_width = model.blocks[0].mlp.up_proj.out_features
-    symbols = {"V": V, "T": 12, "C": 16, "D": 8, "F": F_width, "L": 2}
+    symbols = {"V": V, "T": 12, "C": 16, "D": 8, "F": mlp_width(params), "L": 2}
     for part, formula, count in table:
         assert eval(formula.replace("×", "*"), {}, symbols) == count, (part, formula)
 
 
-def test_order_matters(tiny_model):
-    cat_dog, dog_cat = torch.tensor([[5, 7, 9]]), torch.tensor([[9, 7, 5]])
-    assert not torch.allclose(tiny_model(cat_dog)[0, -1], tiny_model(dog_cat)[0, -1], atol=1e-4)
+@each(PRODUCT)
+def test_the_past_does_not_see_the_future(make_params, variant):
+    model = shaken(initial_model(make_params(variant), V, seed=0))
+    ids = torch.arange(12)[None] + 3
+    changed = ids.clone()
+    changed[0, 8:] = 1
+    before, after = model(ids), model(changed)
+    assert torch.allclose(before[:, :8], after[:, :8], atol=1e-5)
+    assert not torch.allclose(before[:, 8], after[:, 8], atol=1e-2)
+
+
+@each(PRODUCT)
+def test_order_matters(make_params, variant):
+    """One block: it has nothing but the positions to tell the two apart by, once the last character is the same."""
+    model = shaken(initial_model(make_params(variant, n_layer=1), V, seed=0))
+    for one, other in (("猫追狗", "狗追猫"), ("猫追狗。", "狗追猫。")):
+        a, b = (model(torch.tensor([VOCAB.encode(text).tolist()]))[0, -1] for text in (one, other))
+        assert not torch.allclose(a, b, atol=1e-3)
+
+
+@pytest.mark.parametrize("position", CHOICES["position"])
+def test_without_positions_order_would_not_matter(make_params, position):
+    """So the test above fails where positions are forgotten."""
+    model = shaken(initial_model(make_params({"position": position}, n_layer=1), V, seed=0))
+    if position == "learned":
+        model.position_embedding.weight.data.zero_()
+    else:
+        rotate = model.blocks[0].attention.rotate
+        rotate.cos.fill_(1)
+        rotate.sin.fill_(0)
+    a, b = (model(torch.tensor([VOCAB.encode(text).tolist()]))[0, -1] for text in ("猫追狗。", "狗追猫。"))
+    assert torch.allclose(a, b, atol=1e-5)
+
+
+# Training and what is around it.
 
 
 def test_the_seed_makes_the_weights(tiny_params):

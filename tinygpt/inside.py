@@ -40,6 +40,7 @@ class Step(NamedTuple):
 @torch.no_grad()
 def trace(model: GPT, ids: Tensor) -> Iterator[Step]:
     """The forward pass of `ids` (B, T) step by step, in the order of the computation; no dropout."""
+    assert not model.training
     yield Step("ids", "B, T", ids)
     x = model.token_embedding(ids)
     yield Step("token_vectors", "B, T, C", x)

@@ -183,7 +183,7 @@ class GPT(nn.Module):
             self.position_embedding = nn.Embedding(params.context_size, params.n_embd)
         self.blocks = nn.ModuleList(Block(params) for _ in range(params.n_layer))
         self.final_norm = make_norm(params)
-        self.lm_head = nn.Linear(params.n_embd, vocab_size, bias=params.bias)
+        self.lm_head = nn.Linear(params.n_embd, vocab_size, bias=params.head_bias)
         if params.tie_embeddings:
             self.lm_head.weight = self.token_embedding.weight
         self._init_weights()
@@ -243,7 +243,7 @@ def parameter_table(params: ModelParams, vocab_size: int) -> list[tuple[str, str
     attention = "4 × (C × C" + (" + C)" if bias else ")") + (" + 2 × D" if params.qk_norm else "")
     wide = "(C × F + F)" if bias else "C × F"
     mlp = ("2 × " if params.mlp == "swiglu" else "") + wide + " + F × C" + (" + C" if bias else "")
-    head = ("0" if params.tie_embeddings else "C × V") + (" + V" if bias else "")
+    head = ("0" if params.tie_embeddings else "C × V") + (" + V" if params.head_bias else "")
 
     rows = [("token embedding", "V × C", _count(model.token_embedding))]
     if params.position == "learned":

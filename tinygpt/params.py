@@ -106,6 +106,7 @@ class ModelParams(Section):
     position: Literal["learned", "rope"]
     mlp: Literal["gelu", "relu2", "swiglu"]
     bias: bool
+    head_bias: bool
     tie_embeddings: bool
     qk_norm: bool
     dropout: float = Field(ge=0, lt=1)
