@@ -160,7 +160,7 @@ def test_a_missing_model_and_metrics_of_another_one_are_refused(trained, tmp_pat
 
 def test_folders_that_cannot_be_loaded_are_named(trained, tmp_path):
     _, paths = trained("textbook")
-    with pytest.raises(ValueError, match=r"model holds no params\.json, so it is no exported model"):
+    with pytest.raises(ValueError, match=r"model holds no params\.json of an exported model"):
         load_trained(paths["model_dir"])
     export(Format.safetensors, **paths)
     weights = paths["export_dir"] / "model.safetensors"

@@ -12,6 +12,7 @@ from tinygpt.model import (
     CausalSelfAttention,
     RMSNorm,
     RotaryPosition,
+    TokenShift,
     attention_weights,
     causal_mask,
     fast_attention,
@@ -36,6 +37,14 @@ CHOICES = {
 PRODUCT = [dict(zip(CHOICES, values, strict=True)) for values in itertools.product(*CHOICES.values())]
 # Half of it, for what takes longer; any three choices still meet in every way.
 VARIANTS = [variant for variant in PRODUCT if sum(variant[name] for name in list(CHOICES)[3:]) % 2]
+# What else there is, each with the rest as the textbook has it.
+PLAIN = {name: values[0] for name, values in CHOICES.items()}
+FURTHER = [
+    PLAIN | {"token_shift": True, "zero_init_outputs": zero, "tie_embeddings": tie}
+    for zero, tie in itertools.product((False, True), repeat=2)
+]
+PRODUCT += FURTHER
+VARIANTS += FURTHER
 VOCAB = Vocab("".join(sorted("。，一二三四五六七八兔小狗猫追跑")))
 V = len(VOCAB)
 
@@ -261,6 +270,45 @@ def test_without_positions_order_would_not_matter(make_params, position):
         rotate.sin.fill_(0)
     a, b = (model(torch.tensor([VOCAB.encode(text).tolist()]))[0, -1] for text in ("猫追狗。", "狗追猫。"))
     assert torch.allclose(a, b, atol=1e-5)
+
+
+def test_a_token_shift_by_hand():
+    shift = TokenShift(2)
+    x = torch.tensor([[[2.0, 1], [4, 1], [6, 1]]])
+    assert torch.equal(shift(x), x)  # before training
+    shift.share.data = torch.tensor([0.5, -1])
+    assert torch.equal(shift(x), torch.tensor([[[2.0, 1], [5, 0], [8, 0]]]))
+
+
+def test_a_shifted_model_reads_the_position_before_and_no_later_one(tiny_params):
+    model = initial_model(tiny_params.model_copy(update={"token_shift": True}), 20, seed=0).eval()
+    for block in model.blocks:
+        block.shift1.share.data.fill_(0.7)
+        block.shift2.share.data.fill_(-0.3)
+        block.attention.o_proj.weight.data.zero_()  # no attention: what is read comes through the shift
+    ids = torch.arange(12)[None] + 3
+    changed = ids.clone()
+    changed[0, 6] = 19
+    moved = (model(ids) - model(changed)).abs().amax(-1)[0] > 1e-4
+    assert moved.tolist() == [False] * 6 + [True] * 3 + [False] * 3  # one further with each of the 2 blocks
+
+
+@pytest.mark.parametrize("tie", [False, True])
+def test_zero_outputs_make_every_block_the_identity_at_first(tiny_params, tie):
+    update = {"zero_init_outputs": True, "tie_embeddings": tie}
+    model = initial_model(tiny_params.model_copy(update=update), 20, seed=0)
+    x = torch.randn(2, 12, 16, generator=torch.Generator().manual_seed(0))
+    assert all(torch.equal(block(x), x) for block in model.blocks)
+    scores = model(torch.arange(12)[None])
+    assert (scores == 0).all() != tie  # a head of its own starts at zero, too: loss ln V to the bit
+
+
+def test_init_std_is_the_width_of_the_first_weights(tiny_params):
+    wide, narrow = (initial_model(tiny_params.model_copy(update={"init_std": std}), 20, seed=0) for std in (0.2, 0.02))
+    for one, other in zip(wide.parameters(), narrow.parameters(), strict=True):
+        if one.dim() == 2:  # the same draws, ten times as wide
+            assert torch.allclose(one, 10 * other)
+    assert narrow.blocks[0].mlp.up_proj.weight.std().item() == pytest.approx(0.02, rel=0.1)
 
 
 # Training and what is around it.

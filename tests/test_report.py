@@ -400,3 +400,19 @@ def test_the_data_funnel_by_hand():
 
 def test_counts_of_zero_are_left_out():
     assert named_counts({"empty": 0, "duplicate": 1234}, "en") == "duplicate 1,234"
+
+
+@pytest.mark.parametrize(
+    ("language", "adamw", "muon"),
+    [
+        ("en", "falls along a cosine to 10% of that", "in the last 70% of the steps falls straight to 0% of that"),
+        ("zh", "再沿余弦曲线降到它的 10%", "到最后 70% 的步数里再直线降到它的 0%"),
+    ],
+)
+def test_the_report_names_optimizer_and_schedule(params, seen, language, adamw, muon):
+    text = make_report(make_run(params, language=language), seen)
+    assert adamw in text and "Muon" not in text
+    update = {"optimizer": "muon", "schedule": "linear", "decay_share": 0.7, "min_lr_ratio": 0.0}
+    changed = params.model_copy(update={"train": params.train.model_copy(update=update)})
+    text = make_report(make_run(changed, language=language), seen)
+    assert muon in text and "Muon" in text and "6.7" in text

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tinygpt.checkpoint import WorkFolder
+from tinygpt.head_loss import head_loss
 from tinygpt.model import initial_model
 from tinygpt.training import Evaluation, Interrupted, Run, train
 
@@ -97,6 +98,27 @@ def test_the_best_weights_are_those_of_the_best_evaluation(start):
     run = start()
     run.best_weights["lm_head.bias"].zero_()  # a copy of its own: the model goes on unharmed
     assert run.model.lm_head.bias.abs().sum() > 0
+
+
+def test_the_default_recipe_is_plain_adamw_under_a_cosine_to_the_bit(start, streams, tiny_params):
+    """What the other optimizers, schedules and rates by group must leave as it is."""
+    trained = start(dropout=0.0).model
+    model = initial_model(tiny_params, V, seed=0)
+    matrices, vectors = ([p for p in model.parameters() if (p.dim() == 2) == wanted] for wanted in (True, False))
+    groups = [{"params": matrices, "weight_decay": 0.1}, {"params": vectors, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.99), fused=True)
+    for step in range(25):
+        above_floor = 0.5 * (1 + math.cos(math.pi * (step - 5) / 20))
+        for group in optimizer.param_groups:
+            group["lr"] = 0.003 * (step + 1) / 6 if step < 5 else 0.003 * (0.1 + 0.9 * above_floor)
+        starts = np.random.default_rng((0, step)).integers(len(streams["train"]) - 12, size=4)
+        spans = torch.from_numpy(streams["train"][starts[:, None] + np.arange(13)].astype(np.int64))
+        optimizer.zero_grad()
+        head_loss(model.lm_head, model.features(spans[:, :-1]), spans[:, 1:]).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, trained.state_dict()[name]), name
 
 
 # Stopping and going on.

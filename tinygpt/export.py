@@ -72,7 +72,7 @@ def _write_onnx(path: Path, model: GPT) -> None:
     if missing := [name for name in ONNX_PACKAGES if importlib.util.find_spec(name) is None]:
         raise ValueError(f"--format onnx needs {', '.join(missing)}; run: python -m pip install {' '.join(missing)}")
     T = model.params.context_size
-    lengths = torch.export.Dim("length", max=T) if T > 1 else None
+    lengths = torch.export.Dim("length", max=T) if T > 1 else torch.export.Dim.STATIC
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it tells of packages that it does not find
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about the exporter's own code
@@ -112,11 +112,10 @@ def load_exported(folder: Path) -> TrainedModel:
         ValueError: a file is damaged, or the folder is of another kind.
         FileNotFoundError: a file is missing.
     """
-    if not (folder / "params.json").exists():
-        raise ValueError(
-            f"{folder} holds no params.json, so it is no exported model; make one: python -m stages.export"
-        )
-    saved = read_json(folder / "params.json")
+    origin = folder / "params.json"
+    saved = read_json(origin) if origin.exists() else {}
+    if saved.get("format") not in FORMATS:
+        raise ValueError(f"{folder} holds no params.json of an exported model; make one: python -m stages.export")
     if saved["format"] == "onnx":
         raise ValueError(f"{folder} holds an ONNX graph, which onnxruntime opens; export --format safetensors instead")
     params, vocab = ModelParams.model_validate(saved["model"]), Vocab.load(folder / "vocab.json")
@@ -130,9 +129,7 @@ def load_exported(folder: Path) -> TrainedModel:
         model.load_state_dict(weights)
     except (SafetensorError, KeyError, RuntimeError) as error:
         reason = str(error).partition("\n")[0]
-        raise ValueError(
-            f"{folder / 'model.safetensors'} is damaged or not its own ({reason}); export again"
-        ) from error
+        raise ValueError(f"{folder}/model.safetensors is damaged or not its own ({reason}); export again") from error
     return TrainedModel(model.eval(), vocab, saved["seed"], saved["step"], saved["val_nats_per_token"])
 
 

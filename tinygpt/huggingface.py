@@ -17,8 +17,22 @@ from tinygpt.vocab import BOS, EOS, SPECIALS, UNK, Vocab
 
 # What a form asks of `model:`; the params that are not here are free.
 FORMS = {
-    "gpt2": {"norm": "layernorm", "position": "learned", "mlp": "gelu", "head_bias": False, "qk_norm": False},
-    "llama": {"norm": "rmsnorm", "position": "rope", "mlp": "swiglu", "head_bias": False, "qk_norm": False},
+    "gpt2": {
+        "norm": "layernorm",
+        "position": "learned",
+        "mlp": "gelu",
+        "head_bias": False,
+        "qk_norm": False,
+        "token_shift": False,
+    },
+    "llama": {
+        "norm": "rmsnorm",
+        "position": "rope",
+        "mlp": "swiglu",
+        "head_bias": False,
+        "qk_norm": False,
+        "token_shift": False,
+    },
 }
 
 # Parts of a weight's name: ours, theirs.

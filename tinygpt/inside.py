@@ -14,7 +14,7 @@ from torch import Tensor
 from tinygpt.batches import Stream, fixed_starts, windows
 from tinygpt.checkpoint import TrainedModel
 from tinygpt.generation import next_token_odds
-from tinygpt.model import GPT, Block
+from tinygpt.model import GPT, Block, TokenShift
 from tinygpt.params import SampleParams
 from tinygpt.vocab import BOS, SPECIALS, Vocab
 
@@ -51,10 +51,10 @@ def trace(model: GPT, ids: Tensor) -> Iterator[Step]:
         yield Step("with_positions", "B, T, C", x)
     for block in model.blocks:
         yield from trace_attention(block, x)
-        x = x + block.attention(block.norm1(x))
+        x = x + block.attention(block.shift1(block.norm1(x)))
         yield Step("after_attention", "B, T, C", x)
         yield from trace_mlp(block, x)
-        x = x + block.mlp(block.norm2(x))
+        x = x + block.mlp(block.shift2(block.norm2(x)))
         yield Step("after_mlp", "B, T, C", x)
     x = model.final_norm(x)
     yield Step("final_norm", "B, T, C", x)
@@ -66,6 +66,9 @@ def trace_attention(block: Block, x: Tensor) -> Iterator[Step]:
     attention, (B, T, C) = block.attention, x.shape
     x = block.norm1(x)
     yield Step("norm1", "B, T, C", x)
+    if isinstance(block.shift1, TokenShift):
+        x = block.shift1(x)
+        yield Step("shift1", "B, T, C", x)
     qkv = attention.qkv_proj(x)
     yield Step("qkv", "B, T, 3C", qkv)
     q, k, v = (part.view(B, T, attention.n_head, -1).transpose(1, 2) for part in qkv.split(C, dim=-1))
@@ -98,6 +101,9 @@ def trace_mlp(block: Block, x: Tensor) -> Iterator[Step]:
     """The MLP of one block: (B, T, C) -> what it adds to x."""
     x = block.norm2(x)
     yield Step("norm2", "B, T, C", x)
+    if isinstance(block.shift2, TokenShift):
+        x = block.shift2(x)
+        yield Step("shift2", "B, T, C", x)
     yield Step("mlp_wide", "B, T, F", block.mlp.up_proj(x))
     yield Step("mlp_out", "B, T, C", block.mlp(x))
 

@@ -157,19 +157,39 @@ class MLP(nn.Module):
         return F.dropout(self.down_proj(bent), self.dropout, self.training)  # (B, T, C)
 
 
+class TokenShift(nn.Module):
+    """Add to each position a share of the one before it, channel by channel: y_t = x_t + share · x_(t-1).
+
+    So two neighbours can be read as one word before any attention. The shares start at zero.
+    Source: the width of two of the convolutions in So et al. 2021, arXiv 2109.08668.
+
+    Example: with the share 0.5 the positions 2, 4, 6 become 2, 5, 8.
+    """
+
+    def __init__(self, n_channels: int) -> None:
+        super().__init__()
+        self.share = nn.Parameter(torch.zeros(n_channels))
+
+    def forward(self, x: Tensor) -> Tensor:  # (B, T, C)
+        before = F.pad(x, (0, 0, 1, 0))[:, :-1]  # (B, T, C), zeros before the first
+        return x + self.share * before
+
+
 class Block(nn.Module):
     """Read from the context, then work on what was read; each step adds to what was there."""
 
     def __init__(self, params: ModelParams) -> None:
         super().__init__()
         self.norm1 = make_norm(params)
+        self.shift1 = TokenShift(params.n_embd) if params.token_shift else nn.Identity()
         self.attention = CausalSelfAttention(params)
         self.norm2 = make_norm(params)
+        self.shift2 = TokenShift(params.n_embd) if params.token_shift else nn.Identity()
         self.mlp = MLP(params)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x + self.attention(self.norm1(x))
-        return x + self.mlp(self.norm2(x))
+        x = x + self.attention(self.shift1(self.norm1(x)))
+        return x + self.mlp(self.shift2(self.norm2(x)))
 
 
 class GPT(nn.Module):
@@ -189,19 +209,26 @@ class GPT(nn.Module):
         self._init_weights()
 
     def _init_weights(self) -> None:
-        """Normal weights of width 0.02, so that the first scores are nearly equal (loss about ln V).
+        """Normal weights of a small width, so that the first scores are nearly equal (loss about ln V).
 
         What writes into the residual stream starts smaller, by the square root of the number of
         writers, so that the stream does not grow with depth. Source: Radford et al. 2019 (GPT-2).
+        With `zero_init_outputs` it starts at zero, and so does an untied lm_head: every block begins
+        as the identity, every character as likely. Source: Zhang et al. 2019, arXiv 1901.09321.
         """
+        std = self.params.init_std
         for module in self.modules():
             if isinstance(module, (nn.Linear, nn.Embedding)):
-                nn.init.normal_(module.weight, std=0.02)
+                nn.init.normal_(module.weight, std=std)
             if isinstance(module, nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)
         for block in self.blocks:
             for writer in (block.attention.o_proj, block.mlp.down_proj):
-                nn.init.normal_(writer.weight, std=0.02 / math.sqrt(2 * self.params.n_layer))
+                nn.init.normal_(writer.weight, std=std / math.sqrt(2 * self.params.n_layer))
+                if self.params.zero_init_outputs:
+                    nn.init.zeros_(writer.weight)
+        if self.params.zero_init_outputs and not self.params.tie_embeddings:
+            nn.init.zeros_(self.lm_head.weight)
 
     def features(self, ids: Tensor) -> Tensor:
         """The vectors that lm_head reads: (B, T) ids -> (B, T, C)."""
@@ -250,6 +277,10 @@ def parameter_table(params: ModelParams, vocab_size: int) -> list[tuple[str, str
         rows.append(("position embedding", "T × C", _count(model.position_embedding)))
     rows += [
         ("norms of the blocks", f"L × 2 × {norm}", params.n_layer * 2 * _count(block.norm1)),
+    ]
+    if params.token_shift:
+        rows.append(("token shifts of the blocks", "L × 2 × C", params.n_layer * 2 * _count(block.shift1)))
+    rows += [
         ("attention of the blocks", f"L × ({attention})", params.n_layer * _count(block.attention)),
         ("MLPs of the blocks", f"L × ({mlp})", params.n_layer * _count(block.mlp)),
         ("final norm", norm, _count(model.final_norm)),

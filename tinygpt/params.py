@@ -109,7 +109,10 @@ class ModelParams(Section):
     head_bias: bool
     tie_embeddings: bool
     qk_norm: bool
+    token_shift: bool
     dropout: float = Field(ge=0, lt=1)
+    init_std: float = Field(gt=0)
+    zero_init_outputs: bool
 
     @model_validator(mode="after")
     def _check(self) -> "ModelParams":
@@ -128,8 +131,14 @@ class ModelParams(Section):
 class TrainParams(Section):
     batch_size: int = Field(ge=1)
     max_steps: int = Field(ge=1)
+    optimizer: Literal["adamw", "muon"]
     learning_rate: float = Field(gt=0)
+    muon_learning_rate: float = Field(gt=0)
+    embedding_lr_ratio: float = Field(gt=0)
+    head_lr_ratio: float = Field(gt=0)
+    schedule: Literal["cosine", "linear"]
     warmup_steps: int = Field(ge=0)
+    decay_share: float = Field(gt=0, le=1)
     min_lr_ratio: float = Field(ge=0, le=1)
     weight_decay: float = Field(ge=0)
     beta1: float = Field(ge=0, lt=1)

@@ -17,6 +17,7 @@ PARTS = {
     "token_embedding": ("(B, T, C)", "look up a vector for each id"),
     "position_embedding": ("(T, C)", "add a vector for each position"),
     "norm1": ("(B, T, C)", "bring each vector to the same scale"),
+    "shift1": ("(B, T, C)", "add a share of the position before"),
     "attention.qkv_proj": ("(B, T, 3C)", "query, key and value side by side"),
     "attention.q": ("(B, H, T, D)", "queries, by head"),
     "attention.k": ("(B, H, T, D)", "keys, by head"),
@@ -25,6 +26,7 @@ PARTS = {
     "attention.heads": ("(B, H, T, D)", "the values, weighted and summed"),
     "attention.o_proj": ("(B, T, C)", "join the heads; added to what came into norm1"),
     "norm2": ("(B, T, C)", "bring each vector to the same scale"),
+    "shift2": ("(B, T, C)", "add a share of the position before"),
     "mlp.gate_proj": ("(B, T, F)", "the gate of swiglu"),
     "mlp.up_proj": ("(B, T, F)", "widen"),
     "mlp.down_proj": ("(B, T, C)", "bend and narrow; added to what came into norm2"),
@@ -66,7 +68,7 @@ def forward_walk(params: ModelParams, vocab_size: int, batch_size: int) -> list[
         add = "position_embedding"
         model.token_embedding.register_forward_hook(lambda *_: record(add, add, model.position_embedding.weight))
     for name, module in model.blocks[0].named_modules():
-        if name in PARTS:
+        if name in PARTS and not isinstance(module, nn.Identity):
             watch(module, f"blocks.0.{name}", name)
     attention = model.blocks[0].attention
     attend = attention.attend
