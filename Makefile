@@ -1,6 +1,6 @@
 # make repro   everything: environment, pipeline, headline, where the report is
 # make test    the same environment, then style checks and tests
-# make bench   training speed against the textbook's loop, as ratios
+# make bench   speed of training and of writing against the textbook's loops, as ratios
 # make lint    style checks alone; make format mends what can be mended
 
 PYTHON ?= python3
@@ -26,6 +26,7 @@ test: lint
 
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks.training
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.generation
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -35,8 +36,10 @@ format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-$(INSTALLED): requirements.lock
+$(INSTALLED): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version.split()[0]; sys.exit(0 if sys.version_info >= (3, 10) else "Python 3.10 or newer is needed, $(PYTHON) is " + v + "; try: make PYTHON=python3.12")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	@# the command tinygpt; all that it needs is there already
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@

@@ -59,7 +59,7 @@ class TextbookAttention(nn.Module):
         self.n_head = params.n_head
         self.query, self.key, self.value, self.output = (nn.Linear(C, C) for _ in range(4))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, cache: None = None) -> Tensor:  # the book's has no cache
         B, T, C = x.shape
         q, k, v = (
             project(x).reshape(B, T, self.n_head, -1).transpose(1, 2) for project in (self.query, self.key, self.value)
@@ -70,12 +70,17 @@ class TextbookAttention(nn.Module):
         return self.output((weights @ v).transpose(1, 2).reshape(B, T, C))
 
 
-def textbook_step(params: Params, stream: TokenStream) -> Callable[[], None]:
-    model = initial_model(params.model, VOCAB_SIZE, seed=0)
+def textbook_model(params: ModelParams) -> GPT:
+    model = initial_model(params, VOCAB_SIZE, seed=0)
     for block in model.blocks:
-        block.attention = TextbookAttention(params.model)
-        block.norm1, block.norm2 = TextbookNorm(params.model.n_embd), TextbookNorm(params.model.n_embd)
-    model.final_norm = TextbookNorm(params.model.n_embd)
+        block.attention = TextbookAttention(params)
+        block.norm1, block.norm2 = TextbookNorm(params.n_embd), TextbookNorm(params.n_embd)
+    model.final_norm = TextbookNorm(params.n_embd)
+    return model
+
+
+def textbook_step(params: Params, stream: TokenStream) -> Callable[[], None]:
+    model = textbook_model(params.model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=params.train.learning_rate)
     tokens = torch.from_numpy(stream[:].astype(np.int64))
     rng = torch.Generator().manual_seed(0)

@@ -1,23 +1,21 @@
 """Continue the fixed prompts before and after training, write more stories, measure; nothing is picked or edited."""
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from stages.command import SetParam, need, run
 from tinygpt.checkpoint import load_model
 from tinygpt.devices import choose_device
 from tinygpt.files import write_json
-from tinygpt.generation import Continuation, continue_text, next_token_odds
-from tinygpt.model import GPT, initial_model
-from tinygpt.params import SampleParams, load_params
+from tinygpt.generation import unknown_note
+from tinygpt.model import initial_model
+from tinygpt.params import load_params
 from tinygpt.sample_stats import Writing, compare_writing
 from tinygpt.tables import first_shard, read_batches, read_texts
-from tinygpt.vocab import BOS, EOS, Vocab
+from tinygpt.writing import generate
 
 HEADLINE = ("ended_share", "finished_share", "distinct_4", "repeated_4", "copied_median")
 
@@ -36,17 +34,26 @@ def sample(
     device = choose_device(params.runtime)
     untrained = initial_model(trained.model.params, len(vocab), trained.seed).eval()
 
-    samples = []
-    for number, prompt in enumerate(params.sample.prompts):
-        if unknown := vocab.unknown(prompt):
-            print(f"sample: the vocabulary lacks {' '.join(unknown)} of {prompt!r}; read as <unk>", file=sys.stderr)
-        entry: dict = {"prompt": prompt, "seed": params.sample.seed + number, "unknown": unknown}
-        for when, model in (("before", untrained), ("after", trained.model)):
-            written = continue_text(model.to(device), vocab, prompt, entry["seed"], params.sample)
-            entry[when] = written._asdict()
-        samples.append(entry)
+    prompts = params.sample.prompts * params.sample.n_samples
+    seeds = range(params.sample.seed, params.sample.seed + len(prompts))
+    for prompt in params.sample.prompts:
+        if note := unknown_note(vocab, prompt):
+            print(f"sample: {prompt!r}: {note}", file=sys.stderr)
+    before, after = (
+        generate(model.to(device), vocab, prompts, seeds, params.sample) for model in (untrained, trained.model)
+    )
+    samples: list[dict[str, Any]] = [
+        {
+            "prompt": prompt,
+            "seed": seed,
+            "unknown": vocab.unknown(prompt),
+            "before": before[number]._asdict(),
+            "after": after[number]._asdict(),
+        }
+        for number, (prompt, seed) in enumerate(zip(prompts, seeds, strict=True))
+    ]
     seeds = [params.sample.seed + number for number in range(params.sample.n_stories)]
-    stories = write_stories(trained.model, vocab, seeds, params.sample)
+    stories = generate(trained.model, vocab, [""] * len(seeds), seeds, params.sample)
 
     sets = {
         "before": writing(entry["before"] for entry in samples),
@@ -79,29 +86,6 @@ def sample(
 def writing(entries: Iterable[dict[str, Any]]) -> Writing:
     entries = list(entries)
     return Writing([entry["text"] for entry in entries], sum(entry["ended_by"] == "eos" for entry in entries))
-
-
-@torch.no_grad()
-def write_stories(model: GPT, vocab: Vocab, seeds: Sequence[int], params: SampleParams) -> list[Continuation]:
-    """A story from `<bos>` for each seed, with its own random numbers, all stories side by side."""
-    device = next(model.parameters()).device
-    rngs = [torch.Generator().manual_seed(seed) for seed in seeds]
-    ids = torch.full((len(seeds), 1), BOS)  # (B, T); a story that ended gets more <eos>
-    ended = torch.zeros(len(seeds), dtype=torch.bool)
-    while ids.shape[1] <= params.max_new_chars and not ended.all():
-        rows = (~ended).nonzero()[:, 0]
-        window = ids[rows, -model.params.context_size :].to(device)
-        logits = model.lm_head(model.features(window)[:, -1]).float().cpu()  # (rows, V)
-        new = torch.full((len(seeds), 1), EOS)
-        for row, scores in zip(rows.tolist(), logits, strict=True):
-            odds = next_token_odds(scores, params.temperature, params.top_k)
-            new[row] = torch.multinomial(odds, 1, generator=rngs[row])
-        ids = torch.cat((ids, new), dim=1)
-        ended |= new[:, 0] == EOS
-    return [
-        Continuation(vocab.decode(row), "eos" if done else "limit")
-        for row, done in zip(ids.tolist(), ended.tolist(), strict=True)
-    ]
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from benchmarks import generation
 from benchmarks.compare import difference
 from benchmarks.training import VARIANTS, VOCAB_SIZE, flops_per_token, make_step, parts_of_a_step
 from tinygpt.tokens import DTYPE, TokenStream
@@ -37,3 +38,17 @@ def test_the_parts_are_all_timed(small):
         *("head and loss", "backward", "clip", "optimizer"),
     }
     assert all(milliseconds > 0 for milliseconds in parts.values())
+
+
+def test_every_loop_of_the_generation_benchmark_writes(params, tiny_params, monkeypatch):
+    """With weights of the same model on both sides: `loops` asserts that Hugging Face's scores are ours."""
+    monkeypatch.setattr(generation, "N_NEW", 3)
+    small = params.model_copy(update={"model": tiny_params.model_copy(update={"context_size": 100})})
+    times = generation.take_turns(generation.loops(small), n_rounds=1)
+    assert len(times) == 8 and all(timer.wall[0] > 0 for timer in times.values())
+
+
+@pytest.mark.filterwarnings("ignore")  # quantize_dynamic is on its way out
+def test_every_part_of_a_step_is_timed(params):
+    times = generation.take_turns(generation.steps(params), n_rounds=1)
+    assert len(times) == 8 and all(timer.wall[0] > 0 for timer in times.values())

@@ -97,9 +97,10 @@ def test_modules_import_one_way():
         *("files", "params", "progress", "tables", "decoding", "rows", "hub", "sources", "stories", "examples"),
         *("parallel", "vocab", "ngrams", "duplicates", "splitting", "leaks", "tokens", "batches", "model", "head_loss"),
         *("checkpoint", "optim", "devices", "processes", "evaluation", "training", "measures", "kneser_ney"),
-        *("baselines", "analysis", "generation", "copies", "sample_stats", "comparison"),
+        *("baselines", "analysis", "fast_step", "generation", "writing", "scoring", "copies"),
+        *("sample_stats", "comparison"),
         *("walk", "inside", "words", "charts", "heatmaps", "markdown", "report", "page"),
-        *("huggingface", "export", "model_card"),
+        *("huggingface", "export", "model_card", "cli", "__main__"),
     ]
     modules = {path.stem for path in (ROOT / "tinygpt").glob("*.py")} - {"__init__"}
     assert modules == set(order)

@@ -107,6 +107,17 @@ def test_stages_run_alone_write_the_same_bytes(project):
     run(project, "git", "checkout", "-q", ".")
 
 
+def test_several_samples_of_a_prompt_have_seeds_of_their_own(project, tmp_path):
+    path = tmp_path / "samples.json"
+    run(project, "python", "-m", "stages.sample", "-S", "sample.n_samples=2", "--samples-path", str(path))
+    samples = json.loads(path.read_text(encoding="utf-8"))["samples"]
+    once = json.loads((project / "reports/samples.json").read_text(encoding="utf-8"))["samples"]
+    assert samples[:5] == once
+    assert [(sample["prompt"], sample["seed"]) for sample in samples[5:]] == [
+        (sample["prompt"], sample["seed"] + 5) for sample in once
+    ]
+
+
 def test_a_change_to_the_report_does_not_retrain(project):
     code = project / "tinygpt" / "templates" / "report.en.md"
     before = code.read_text(encoding="utf-8")

@@ -78,7 +78,8 @@ def trace_attention(block: Block, x: Tensor) -> Iterator[Step]:
         yield Step("qk_normed", "B, H, T, D", q)
     yield Step("q_unrotated", "B, H, T, D", q)
     yield Step("k_unrotated", "B, H, T, D", k)
-    q, k = attention.rotate(q), attention.rotate(k)
+    if attention.rotate:
+        q, k = attention.rotate(q), attention.rotate(k)
     yield Step("q", "B, H, T, D", q)
     yield Step("k", "B, H, T, D", k)
     yield Step("v", "B, H, T, D", v)

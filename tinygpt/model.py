@@ -3,10 +3,12 @@
 Shapes: B batch, T position, C channel (n_embd), H head, D head size (C / H), V vocabulary.
 
 Read from the top: normalisation, attention, MLP, the block that joins them, the model that stacks
-blocks. Everything that `model:` in params.yaml can choose is here.
+blocks. Everything that `model:` in params.yaml can choose is here. The key-value cache matters for
+generation alone: without it (`cache=None`) the lines that mention it do nothing.
 """
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +25,9 @@ class RMSNorm(nn.Module):
     Example: [0, 0, 0, 4] has the root mean square 2 and becomes [0, 0, 0, 2].
     """
 
-    def __init__(self, n_channels: int, eps: float = 1e-6) -> None:
+    EPS = 1e-6
+
+    def __init__(self, n_channels: int, eps: float = EPS) -> None:
         super().__init__()
         self.scale = nn.Parameter(torch.ones(n_channels))
         self.eps = eps
@@ -51,12 +55,18 @@ class RotaryPosition(nn.Module):
         super().__init__()
         theta = 10000.0 ** (-torch.arange(0, head_size, 2) / head_size)  # (D / 2,)
         angles = torch.outer(torch.arange(context_size), theta)  # (T, D / 2)
+        self.register_buffer("theta", theta, persistent=False)
         self.register_buffer("cos", angles.cos(), persistent=False)
         self.register_buffer("sin", angles.sin(), persistent=False)
 
-    def forward(self, x: Tensor) -> Tensor:  # (B, H, T, D)
-        T = x.shape[-2]
-        cos, sin = self.cos[:T], self.sin[:T]  # (T, D / 2)
+    def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
+        """Rotate (B, H, T, D) at the positions 0 to T - 1, or at `positions` (B, T), which know no end."""
+        if positions is None:
+            T = x.shape[-2]
+            cos, sin = self.cos[:T], self.sin[:T]  # (T, D / 2)
+        else:
+            angles = (positions[..., None] * self.theta)[:, None]  # (B, 1, T, D / 2)
+            cos, sin = angles.cos(), angles.sin()
         even, odd = x[..., 0::2], x[..., 1::2]  # (B, H, T, D / 2)
         turned = torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1)  # (B, H, T, D / 2, 2)
         return turned.flatten(-2).type_as(x)  # (B, H, T, D)
@@ -93,6 +103,72 @@ def fast_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, dropout: float
     return (readable_attention if slow_kernel else fused_attention)(q, k, v, mask, dropout)
 
 
+class LayerCache(NamedTuple):
+    """What one block has read, and what it reads next.
+
+    Keys and values (B, H, S, D); what its two token shifts have read, (2, B, S, C), or nothing without them.
+    `positions` (B, T) says where the new ids stand, `mask` (B, 1, T, S) which slots each of them sees.
+    """
+
+    keys: Tensor
+    values: Tensor
+    shifted: Tensor
+    positions: Tensor
+    mask: Tensor
+
+    def add(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Write (B, H, T, D) where the new ids stand; return all keys, all values and the mask."""
+        rows = torch.arange(len(k), device=k.device)[:, None]  # (B, 1)
+        slots = self.positions % self.keys.shape[2]  # (B, T)
+        self.keys[rows, :, slots] = k.transpose(1, 2).to(self.keys.dtype)  # (B, T, H, D)
+        self.values[rows, :, slots] = v.transpose(1, 2).to(self.values.dtype)
+        return self.keys, self.values, self.mask
+
+    def add_shifted(self, site: int, x: Tensor) -> Tensor:
+        """Write (B, T, C) where the new ids stand; return what stands before each, zeros before the first."""
+        seen, S = self.shifted[site], self.shifted.shape[2]
+        rows = torch.arange(len(x), device=x.device)[:, None]  # (B, 1)
+        seen[rows, self.positions % S] = x.to(seen.dtype)
+        return seen[rows, (self.positions - 1) % S] * (self.positions > 0)[..., None]
+
+
+class KVCache:
+    """Keys and values of B texts of different lengths, so that each position is computed once.
+
+    `GPT.features(ids, cache)` reads on from where each row is, `lengths` (B,), and writes what it
+    read. A shorter row of `ids` is filled up on its right: nothing before the filling can see it,
+    and `lengths` is set to the true length, so that the next position overwrites it.
+
+    Position p stands in slot p mod S. So it sees all slots up to its own, and every slot once it is
+    beyond S, which RoPE allows: there the newest key has taken the place of the oldest.
+    """
+
+    def __init__(self, params: ModelParams, n_rows: int, device: torch.device | None = None) -> None:
+        H, S, D = params.n_head, params.context_size, params.n_embd // params.n_head
+        self.keys = torch.zeros(params.n_layer, n_rows, H, S, D, device=device)
+        self.values = torch.zeros_like(self.keys)
+        width = params.n_embd if params.token_shift else 0
+        self.shifted = torch.zeros(params.n_layer, 2, n_rows, S, width, device=device)
+        self.lengths = torch.zeros(n_rows, dtype=torch.long, device=device)
+
+    def advance(self, B: int, T: int) -> list[LayerCache]:
+        """The first B rows of every layer, about to read T more."""
+        device, S = self.keys.device, self.keys.shape[3]
+        positions = self.lengths[:B, None] + torch.arange(T, device=device)  # (B, T)
+        hidden = torch.arange(S, device=device) > positions[:, None, :, None]  # (B, 1, T, S)
+        mask = torch.zeros(hidden.shape, device=device).masked_fill(hidden, -math.inf)
+        self.lengths[:B] += T
+        layers = zip(self.keys, self.values, self.shifted, strict=True)
+        return [LayerCache(k[:B], v[:B], shifted[:, :B], positions, mask) for k, v, shifted in layers]
+
+    def copy_rows(self, rows: list[int] | int, other: "KVCache", other_rows: list[int] | int | slice) -> None:
+        """Take over what rows of another cache, or of this one, have read."""
+        self.keys[:, rows] = other.keys[:, other_rows]
+        self.values[:, rows] = other.values[:, other_rows]
+        self.shifted[:, :, rows] = other.shifted[:, :, other_rows]
+        self.lengths[rows] = other.lengths[other_rows]
+
+
 class CausalSelfAttention(nn.Module):
     """Every position gathers from itself and the positions before it, once per head."""
 
@@ -107,15 +183,21 @@ class CausalSelfAttention(nn.Module):
         self.q_norm = RMSNorm(D) if params.qk_norm else nn.Identity()
         self.k_norm = RMSNorm(D) if params.qk_norm else nn.Identity()
         rope = params.position == "rope"
-        self.rotate = RotaryPosition(D, params.context_size) if rope else nn.Identity()
+        self.rotate = RotaryPosition(D, params.context_size) if rope else None
         self.register_buffer("mask", causal_mask(params.context_size), persistent=False)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, cache: LayerCache | None = None) -> Tensor:
         B, T, C = x.shape
         q, k, v = self.qkv_proj(x).split(C, dim=-1)  # (B, T, C) each
         q, k, v = (part.view(B, T, self.n_head, -1).transpose(1, 2) for part in (q, k, v))  # (B, H, T, D)
-        q, k = self.rotate(self.q_norm(q)), self.rotate(self.k_norm(k))
-        heads = self.attend(q, k, v, self.mask[:T, :T], self.dropout if self.training else 0.0)  # (B, H, T, D)
+        q, k = self.q_norm(q), self.k_norm(k)
+        if self.rotate:
+            positions = cache.positions if cache else None
+            q, k = self.rotate(q, positions), self.rotate(k, positions)
+        if cache:  # the new queries read the old keys and values, too
+            heads = readable_attention(q, *cache.add(k, v))
+        else:
+            heads = self.attend(q, k, v, self.mask[:T, :T], self.dropout if self.training else 0.0)  # (B, H, T, D)
         merged = heads.transpose(1, 2).reshape(B, T, C)  # a position's heads side by side
         return F.dropout(self.o_proj(merged), self.dropout, self.training)
 
@@ -166,13 +248,23 @@ class TokenShift(nn.Module):
     Example: with the share 0.5 the positions 2, 4, 6 become 2, 5, 8.
     """
 
-    def __init__(self, n_channels: int) -> None:
+    def __init__(self, n_channels: int, site: int) -> None:
         super().__init__()
         self.share = nn.Parameter(torch.zeros(n_channels))
+        self.site = site  # 0 before attention, 1 before the MLP: where a cache keeps what was read
 
-    def forward(self, x: Tensor) -> Tensor:  # (B, T, C)
+    def forward(self, x: Tensor, cache: LayerCache | None = None) -> Tensor:  # (B, T, C)
+        if cache:
+            return x + self.share * cache.add_shifted(self.site, x)
         before = F.pad(x, (0, 0, 1, 0))[:, :-1]  # (B, T, C), zeros before the first
         return x + self.share * before
+
+
+class NoShift(nn.Module):
+    """In the place of `TokenShift`: changes nothing."""
+
+    def forward(self, x: Tensor, cache: LayerCache | None = None) -> Tensor:
+        return x
 
 
 class Block(nn.Module):
@@ -181,15 +273,15 @@ class Block(nn.Module):
     def __init__(self, params: ModelParams) -> None:
         super().__init__()
         self.norm1 = make_norm(params)
-        self.shift1 = TokenShift(params.n_embd) if params.token_shift else nn.Identity()
+        self.shift1 = TokenShift(params.n_embd, site=0) if params.token_shift else NoShift()
         self.attention = CausalSelfAttention(params)
         self.norm2 = make_norm(params)
-        self.shift2 = TokenShift(params.n_embd) if params.token_shift else nn.Identity()
+        self.shift2 = TokenShift(params.n_embd, site=1) if params.token_shift else NoShift()
         self.mlp = MLP(params)
 
-    def forward(self, x: Tensor) -> Tensor:
-        x = x + self.attention(self.shift1(self.norm1(x)))
-        return x + self.mlp(self.shift2(self.norm2(x)))
+    def forward(self, x: Tensor, cache: LayerCache | None = None) -> Tensor:
+        x = x + self.attention(self.shift1(self.norm1(x), cache), cache)
+        return x + self.mlp(self.shift2(self.norm2(x), cache))
 
 
 class GPT(nn.Module):
@@ -230,16 +322,22 @@ class GPT(nn.Module):
         if self.params.zero_init_outputs and not self.params.tie_embeddings:
             nn.init.zeros_(self.lm_head.weight)
 
-    def features(self, ids: Tensor) -> Tensor:
-        """The vectors that lm_head reads: (B, T) ids -> (B, T, C)."""
+    def features(self, ids: Tensor, cache: KVCache | None = None) -> Tensor:
+        """The vectors that lm_head reads: (B, T) ids -> (B, T, C).
+
+        With a cache the ids are the next ones of its first B rows, each of which counts its positions on.
+        """
         T = ids.shape[1]
         assert T <= self.params.context_size, f"{T} ids, but context_size is {self.params.context_size}"
+        layers = cache.advance(*ids.shape) if cache else [None] * self.params.n_layer
         x = self.token_embedding(ids)  # (B, T, C)
-        if self.params.position == "learned":
+        if self.params.position == "learned" and cache:
+            x = x + self.position_embedding(layers[0].positions)  # (B, T, C)
+        elif self.params.position == "learned":
             x = x + self.position_embedding.weight[:T]  # (T, C), the same for every row of the batch
         x = F.dropout(x, self.params.dropout, self.training)
-        for block in self.blocks:
-            x = block(x)
+        for block, layer in zip(self.blocks, layers, strict=True):
+            x = block(x, layer)
         return self.final_norm(x)
 
     def forward(self, ids: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 import codecs
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails
@@ -168,10 +168,17 @@ class EvaluateParams(Section):
 
 class SampleParams(Section):
     prompts: list[str] = Field(min_length=1)
+    n_samples: int = Field(ge=1)
     seed: int = Field(ge=0)
-    temperature: float = Field(gt=0)
-    top_k: int = Field(ge=1)
+    temperature: float = Field(ge=0)
+    top_k: int = Field(ge=0)
+    top_p: float = Field(gt=0, le=1)
+    min_p: float = Field(ge=0, le=1)
+    repetition_penalty: float = Field(gt=0)
     max_new_chars: int = Field(ge=1)
+    stop: list[Annotated[str, Field(min_length=1)]]
+    forbid_unknown: bool
+    overflow: Literal["slide", "shift", "roll"]
     n_stories: int = Field(ge=1)
 
 
@@ -198,6 +205,14 @@ class Params(Section):
     sample: SampleParams
     report: ReportParams
     runtime: RuntimeParams
+
+    @model_validator(mode="after")
+    def _check(self) -> "Params":
+        if self.sample.overflow == "roll" and self.model.position != "rope":
+            raise ValueError(
+                f"sample.overflow = roll needs model.position = rope, not {self.model.position}; use slide or shift"
+            )
+        return self
 
 
 def load_params(path: Path, overrides: list[str] | None = None) -> Params:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tinygpt.model import GPT, attention_weights, mlp_width
+from tinygpt.model import GPT, NoShift, attention_weights, mlp_width
 from tinygpt.params import ModelParams
 
 # What each part makes, in letters and in words.
@@ -68,7 +68,7 @@ def forward_walk(params: ModelParams, vocab_size: int, batch_size: int) -> list[
         add = "position_embedding"
         model.token_embedding.register_forward_hook(lambda *_: record(add, add, model.position_embedding.weight))
     for name, module in model.blocks[0].named_modules():
-        if name in PARTS and not isinstance(module, nn.Identity):
+        if name in PARTS and not isinstance(module, NoShift):
             watch(module, f"blocks.0.{name}", name)
     attention = model.blocks[0].attention
     attend = attention.attend
