@@ -28,8 +28,8 @@ from tinygpt.tokens import TokenStream
 from tinygpt.training import Run, update
 
 WINNER = (
-    "model.position=rope model.qk_norm=true model.mlp=relu2 model.bias=false model.tie_embeddings=true "
-    "model.token_shift=true model.zero_init_outputs=true train.optimizer=muon "
+    "model.position=rope model.qk_norm=true model.mlp=relu2 model.bias=false model.head_bias=false "
+    "model.tie_embeddings=true model.token_shift=true model.zero_init_outputs=true train.optimizer=muon "
     "train.schedule=linear train.decay_share=0.7 train.min_lr_ratio=0 train.precision=auto"
 )
 VARIANTS = {
@@ -87,7 +87,7 @@ def main(
     names: Annotated[list[str] | None, typer.Argument(help="Of VARIANTS; the first is the reference.")] = None,
     seeds: Annotated[int, typer.Option(min=1, max=10, help="Runs of each variant, with seeds 0, 1, …")] = 3,
     extra: Annotated[str, typer.Option(help="Overrides for all, such as 'train.precision=bf16'.")] = "",
-    data_dir: Annotated[Path, typer.Option(help="Holds encoded/ and vocab.json.")] = Path("data"),
+    data_dir: Annotated[Path, typer.Option(help="Holds split/, encoded/ and vocab.json.")] = Path("data"),
     runs_dir: Path = Path("data/recipe"),
     rounds: Annotated[int, typer.Option(help="Rounds of the step timing; 0 leaves it out.")] = 10,
 ) -> None:
@@ -112,7 +112,7 @@ def result_of(name: str, overrides: str, seed: int, data_dir: Path, runs_dir: Pa
             return result
     options = [f"seed={seed}", *shlex.split(overrides)]
     folder = runs_dir / f"{name}-{seed}-{corpus[:8]}"
-    metrics, _ = run_once(folder, options, data_dir / "encoded", data_dir / "vocab.json")
+    metrics, _ = run_once(folder, options, *(data_dir / name for name in ("split", "encoded", "vocab.json")))
     params = load_params(Path("params.yaml"), options)
     with (folder / "training.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))

@@ -210,7 +210,7 @@ def test_bad_values_end_as_one_line_before_anything_is_written(project, stage, o
 
 def test_a_prompt_with_unknown_characters_is_named(project):
     output = run(project, "python", "-m", "stages.sample", "-S", "sample.prompts=[小龍兔🐉]")
-    assert "the vocabulary lacks 龍 🐉 of '小龍兔🐉'" in output
+    assert "'小龍兔🐉': the vocabulary lacks 龍 🐉: read as <unk>" in output
     run(project, "git", "checkout", "-q", ".")
 
 

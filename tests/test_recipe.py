@@ -134,7 +134,7 @@ def data_dir(tmp_path):
 def test_a_finished_run_is_not_repeated(data_dir, monkeypatch, tmp_path):
     runs = []
 
-    def run_once(folder, overrides, encoded_dir, vocab_path):
+    def run_once(folder, overrides, split_dir, encoded_dir, vocab_path):
         runs.append(overrides)
         write_text(folder / "training.csv", "step,val_nats_per_token\n0,4.6\n5,4.5\n")
         return {"test": {"model": {"nats_per_token": 4.4}}}, {}

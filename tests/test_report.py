@@ -416,3 +416,13 @@ def test_the_report_names_optimizer_and_schedule(params, seen, language, adamw, 
     changed = params.model_copy(update={"train": params.train.model_copy(update=update)})
     text = make_report(make_run(changed, language=language), seen)
     assert muon in text and "Muon" in text and "6.7" in text
+
+
+@pytest.mark.parametrize(
+    ("language", "found"), [("en", "None were found.\n\n**Leaks.**"), ("zh", "一篇也没有找到。\n\n**泄漏。**")]
+)
+def test_no_near_duplicates_are_told_as_none(params, seen, language, found):
+    run = make_run(params, language=language)
+    none = {"n_clusters": 0, "n_stories": 0, "largest_cluster": 1, "would_have_leaked": 0}
+    split = run.split | {"near_duplicates": run.split["near_duplicates"] | none}
+    assert found in make_report(run._replace(split=split), seen)
