@@ -8,7 +8,6 @@ of results.jsonl in the runs folder and is not repeated, so that a stopped searc
 variant is the reference. Step times are measured at the end, the variants taking turns.
 """
 
-import csv
 import json
 import shlex
 import statistics
@@ -21,7 +20,7 @@ from tabulate import tabulate
 
 from benchmarks.compare import difference, run_once
 from benchmarks.training import seconds_per_step
-from tinygpt.files import read_json
+from tinygpt.files import read_csv, read_json
 from tinygpt.model import initial_model
 from tinygpt.params import Params, load_params
 from tinygpt.tokens import TokenStream
@@ -114,9 +113,8 @@ def result_of(name: str, overrides: str, seed: int, data_dir: Path, runs_dir: Pa
     folder = runs_dir / f"{name}-{seed}-{corpus[:8]}"
     metrics, _ = run_once(folder, options, *(data_dir / name for name in ("split", "encoded", "vocab.json")))
     params = load_params(Path("params.yaml"), options)
-    with (folder / "training.csv").open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
     step_positions = params.train.batch_size * params.model.context_size
+    rows = read_csv(folder / "training.csv")
     curve = [(int(row["step"]) * step_positions, float(row["val_nats_per_token"])) for row in rows]
     n_parameters = sum(p.numel() for p in new_run(params, data_dir).model.parameters())
     result = Result(name, overrides, seed, corpus, n_parameters, metrics["test"]["model"]["nats_per_token"], curve)
