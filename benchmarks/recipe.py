@@ -3,9 +3,10 @@
     python -m benchmarks.recipe                               # every variant, the default run's data
     python -m benchmarks.recipe textbook winner --seeds 3 --data-dir elsewhere/data
 
-A run is the real train and evaluate stage (see benchmarks/compare.py). A finished run becomes a line
-of results.jsonl in the runs folder and is not repeated, so that a stopped search goes on. The first
-variant is the reference. Step times are measured at the end, the variants taking turns.
+A run is the real train stage; its selected model then pays for the test stream, as the evaluate stage
+reports it. A finished run becomes a line of results.jsonl in the runs folder and is not repeated, so
+that a stopped search goes on. The first variant is the reference. Step times are measured at the end,
+the variants taking turns.
 """
 
 import json
@@ -18,8 +19,10 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from tabulate import tabulate
 
-from benchmarks.compare import difference, run_once
+from benchmarks.compare import difference, stage
 from benchmarks.training import seconds_per_step
+from tinygpt.checkpoint import load_model
+from tinygpt.evaluation import score_stream
 from tinygpt.files import read_csv, read_json
 from tinygpt.model import initial_model
 from tinygpt.params import Params, load_params
@@ -39,7 +42,7 @@ VARIANTS = {
     "textbook, bf16": "train.precision=bf16",
     "winner": WINNER,
     "winner, fp32": f"{WINNER} train.precision=fp32",
-    "winner, a third": f"{WINNER} train.max_steps=1667",  # of the positions
+    "winner, a third": f"{WINNER} train.max_steps=1667",  # of the positions, beside others at all of them
     # One part of the winner taken away.
     "winner, AdamW": f"{WINNER} train.optimizer=adamw",
     "winner, cosine": f"{WINNER} train.schedule=cosine",
@@ -86,12 +89,13 @@ def main(
     names: Annotated[list[str] | None, typer.Argument(help="Of VARIANTS; the first is the reference.")] = None,
     seeds: Annotated[int, typer.Option(min=1, max=10, help="Runs of each variant, with seeds 0, 1, …")] = 3,
     extra: Annotated[str, typer.Option(help="Overrides for all, such as 'train.precision=bf16'.")] = "",
-    data_dir: Annotated[Path, typer.Option(help="Holds split/, encoded/ and vocab.json.")] = Path("data"),
+    share: Annotated[float, typer.Option(min=0, max=1, help="Of each variant's steps.")] = 1,
+    data_dir: Annotated[Path, typer.Option(help="Holds encoded/ and vocab.json.")] = Path("data"),
     runs_dir: Path = Path("data/recipe"),
     rounds: Annotated[int, typer.Option(help="Rounds of the step timing; 0 leaves it out.")] = 10,
 ) -> None:
     """Train what is missing, then print a Markdown table."""
-    variants = {name: f"{VARIANTS[name]} {extra}".strip() for name in names or VARIANTS}
+    variants = {name: overrides_of(name, share, extra) for name in names or VARIANTS}
     results: dict[str, list[Result]] = {name: [] for name in variants}
     for seed in range(seeds):
         for name, overrides in variants.items():
@@ -100,6 +104,15 @@ def main(
             print(f"{name} seed {seed}: test {result.test_nats:.4f}", file=sys.stderr, flush=True)
     times = step_times(variants, data_dir, rounds) if rounds else {}
     print(table(results, times))
+
+
+def overrides_of(name: str, share: float, extra: str) -> str:
+    """The variant's overrides, those for all, and fewer steps where only a share of them is taken."""
+    overrides = f"{VARIANTS[name]} {extra}".strip()
+    if share == 1:
+        return overrides
+    max_steps = load_params(Path("params.yaml"), shlex.split(overrides)).train.max_steps
+    return f"{overrides} train.max_steps={round(max_steps * share)}".strip()
 
 
 def result_of(name: str, overrides: str, seed: int, data_dir: Path, runs_dir: Path) -> Result:
@@ -111,16 +124,27 @@ def result_of(name: str, overrides: str, seed: int, data_dir: Path, runs_dir: Pa
             return result
     options = [f"seed={seed}", *shlex.split(overrides)]
     folder = runs_dir / f"{name}-{seed}-{corpus[:8]}"
-    metrics, _ = run_once(folder, options, *(data_dir / name for name in ("split", "encoded", "vocab.json")))
+    train_once(folder, options, data_dir)
+    trained = load_model(folder / "model" / "best.pt")
+    test_nats = score_stream(trained.model, TokenStream(data_dir / "encoded" / "test.bin")).nats.mean()
     params = load_params(Path("params.yaml"), options)
     step_positions = params.train.batch_size * params.model.context_size
     rows = read_csv(folder / "training.csv")
     curve = [(int(row["step"]) * step_positions, float(row["val_nats_per_token"])) for row in rows]
-    n_parameters = sum(p.numel() for p in new_run(params, data_dir).model.parameters())
-    result = Result(name, overrides, seed, corpus, n_parameters, metrics["test"]["model"]["nats_per_token"], curve)
+    n_parameters = sum(p.numel() for p in trained.model.parameters())
+    result = Result(name, overrides, seed, corpus, n_parameters, float(test_nats), curve)
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(result._asdict()) + "\n")
     return result
+
+
+def train_once(folder: Path, options: list[str], data_dir: Path) -> None:
+    """The train stage in a folder of its own; what is there already goes on, or is done."""
+    ins = ["--encoded-dir", data_dir / "encoded", "--vocab-path", data_dir / "vocab.json"]
+    outs = ["--model-dir", folder / "model", "--curve-path", folder / "training.csv"]
+    outs += ["--cost-path", folder / "cost.json", "--checkpoint-dir", folder / "checkpoints"]
+    set_params = [word for option in options for word in ("-S", option)]
+    stage("train", *ins, *outs, *set_params)
 
 
 def load_results(path: Path) -> list[Result]:

@@ -9,14 +9,26 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.recipe import VARIANTS, WINNER, Result, load_results, result_of, share_to_reach, step_times, table
+from benchmarks.recipe import (
+    VARIANTS,
+    WINNER,
+    Result,
+    load_results,
+    overrides_of,
+    result_of,
+    share_to_reach,
+    step_times,
+    table,
+)
 from tests.conftest import ROOT
-from tinygpt.checkpoint import WorkFolder
-from tinygpt.files import write_json, write_text
+from tinygpt.checkpoint import WorkFolder, load_model
+from tinygpt.evaluation import score_stream
+from tinygpt.files import write_json
 from tinygpt.model import initial_model, parameter_table
 from tinygpt.params import load_params
-from tinygpt.tokens import DTYPE
+from tinygpt.tokens import DTYPE, TokenStream
 from tinygpt.training import Interrupted, Run, train
+from tinygpt.vocab import Vocab
 
 V = 20
 
@@ -35,7 +47,7 @@ def test_the_readme_offers_the_winner(readme):
     assert sorted(overrides_in(readme)) == sorted(shlex.split(WINNER))
 
 
-@pytest.mark.parametrize("vocab_size", [2444, 4617])  # the two corpora of benchmarks/recipe.md
+@pytest.mark.parametrize("vocab_size", [2444, 4605])  # the two corpora of benchmarks/recipe.md
 def test_the_winner_has_the_textbooks_budget(vocab_size):
     textbook, winner = (load_params(ROOT / "params.yaml", shlex.split(text)) for text in ("", WINNER))
     count = [sum(n for *_, n in parameter_table(params.model, vocab_size)) for params in (textbook, winner)]
@@ -125,27 +137,31 @@ TINY = "model.n_layer=1 model.n_embd=16 model.context_size=8 train.batch_size=2"
 @pytest.fixture
 def data_dir(tmp_path):
     (tmp_path / "encoded").mkdir()
-    np.arange(100, dtype=DTYPE).tofile(tmp_path / "encoded" / "train.bin")
-    write_json(tmp_path / "encoded" / "meta.json", {"vocab_size": 100})
-    write_json(tmp_path / "vocab.json", {"sha256": "abcdef0123"})
+    vocab = Vocab("".join(map(chr, range(ord("一"), ord("一") + V - 3))))
+    vocab.save(tmp_path / "vocab.json")
+    for split in ("train", "val", "test"):
+        np.random.default_rng(0).integers(V, size=100).astype(DTYPE).tofile(tmp_path / "encoded" / f"{split}.bin")
+    write_json(tmp_path / "encoded" / "meta.json", {"vocab_size": V})
     return tmp_path
 
 
-def test_a_finished_run_is_not_repeated(data_dir, monkeypatch, tmp_path):
-    runs = []
+def test_a_finished_run_is_not_repeated(data_dir, tmp_path):
+    """With the real train stage; what is reported is the selected model's loss on the test stream."""
+    tiny = f"{TINY} train.max_steps=4 train.eval_every=2 train.warmup_steps=1 train.eval_windows=2 runtime.n_threads=1"
+    runs_dir = tmp_path / "runs"
+    first = result_of("tiny", tiny, 1, data_dir, runs_dir)
+    assert [positions for positions, _ in first.curve] == [0, 32, 64]  # 16 a step
+    trained = load_model(runs_dir / f"tiny-1-{first.corpus[:8]}" / "model" / "best.pt")
+    assert first.test_nats == score_stream(trained.model, TokenStream(data_dir / "encoded" / "test.bin")).nats.mean()
+    assert result_of("tiny", tiny, 1, data_dir, runs_dir) == first
+    assert len(load_results(runs_dir / "results.jsonl")) == 1
+    assert result_of("tiny", tiny, 2, data_dir, runs_dir) != first
 
-    def run_once(folder, overrides, split_dir, encoded_dir, vocab_path):
-        runs.append(overrides)
-        write_text(folder / "training.csv", "step,val_nats_per_token\n0,4.6\n5,4.5\n")
-        return {"test": {"model": {"nats_per_token": 4.4}}}, {}
 
-    monkeypatch.setattr("benchmarks.recipe.run_once", run_once)
-    first, again = (result_of("tiny", TINY, 1, data_dir, tmp_path / "runs") for _ in range(2))
-    assert runs == [["seed=1", *TINY.split()]]
-    assert first == again
-    assert first.test_nats == 4.4 and first.curve == [(0, 4.6), (80, 4.5)]  # 5 steps of 2 × 8
-    result_of("tiny", TINY, 2, data_dir, tmp_path / "runs")
-    assert len(runs) == 2
+def test_a_share_of_the_steps():
+    assert overrides_of("textbook", 1, "train.precision=bf16") == "train.precision=bf16"
+    assert overrides_of("textbook", 1 / 3, "") == "train.max_steps=1667"
+    assert overrides_of("winner, batch 16", 1 / 3, "").endswith("train.max_steps=2500 train.max_steps=833")
 
 
 def test_step_times_are_per_position(data_dir):
