@@ -178,7 +178,7 @@ def steps(params: Params) -> dict[str, tuple[int, Callable[[], object]]]:
         return run
 
     def readable(model: nn.Module, cache: KVCache) -> Callable[[list[int]], object]:
-        return lambda ids: model.lm_head(model.features(torch.tensor([ids]), cache)[:, -1])
+        return lambda ids: model.scores(model.features(torch.tensor([ids]), cache)[:, -1])
 
     cache = KVCache(params.model, 1)
     made["readable model with cache"] = stepping(readable(model, cache), cache)

@@ -70,6 +70,12 @@ VARIANTS = {
     "winner, beta2 0.95": f"{WINNER} train.beta2=0.95",
     "winner, 2 heads": f"{WINNER} model.n_head=2",
     "winner, 5 layers": f"{WINNER} model.n_layer=5",
+    "winner, soft cap 15": f"{WINNER} model.logit_soft_cap=15",
+    "winner, soft cap 30": f"{WINNER} model.logit_soft_cap=30",
+    "winner, EMA 0.99": f"{WINNER} train.ema_decay=0.99",
+    "winner, EMA 0.998": f"{WINNER} train.ema_decay=0.998",
+    "winner, half the windows at story starts": f"{WINNER} train.story_start_share=0.5",
+    "winner, all windows at story starts": f"{WINNER} train.story_start_share=1",
 }
 
 

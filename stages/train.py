@@ -135,12 +135,14 @@ def save_outputs(state: Run, vocab: Vocab, model_dir: Path) -> None:
     with replacing(model_dir) as partial:
         for name, evaluation, weights in (
             ("best.pt", state.best, state.best_weights),
-            ("last.pt", last, state.model.state_dict()),
+            ("last.pt", last, state.averaged.state_dict()),
         ):
             content = describe_model(state.model, weights, vocab, state.seed)
             content |= {"step": evaluation.step, "val_nats_per_token": evaluation.val_nats_per_token}
             if name == "last.pt":
                 content["optimizer"] = state.optimizer.state_dict()
+                if state.params.ema_decay:
+                    content["raw_weights"] = state.model.state_dict()  # what the optimizer goes on from
             save_checkpoint(partial / name, content)
 
 

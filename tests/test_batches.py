@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from tinygpt.batches import check_fits, fixed_starts, random_starts, windows
+from tinygpt.batches import check_fits, fixed_starts, random_starts, story_starts, windows
 
 STREAM = np.array([1, 5, 4, 6, 3, 2, 1, 5, 0, 6, 3, 2], dtype=np.uint16)
 
@@ -23,6 +23,23 @@ def test_random_starts_are_a_function_of_seed_and_step():
     draws = [tuple(random_starts(STREAM, 4, 16, seed, step)) for seed, step in [(0, 0), (0, 0), (0, 1), (1, 0)]]
     assert draws[0] == draws[1]
     assert len(set(draws)) == 3
+
+
+def test_story_starts_are_those_whose_window_fits():
+    assert [story_starts(STREAM, size).tolist() for size in (4, 5, 6)] == [[0, 6], [0, 6], [0]]
+    assert np.array_equal(story_starts(np.tile(STREAM, 60_000), 4), np.arange(0, 720_000, 6))  # several pieces
+
+
+def test_a_share_of_the_windows_starts_at_stories_and_the_others_stay():
+    stories = np.array([100, 200, 300])  # where no other window starts
+    plain = random_starts(STREAM, 4, 2000, seed=0, step=3)
+    half = random_starts(STREAM, 4, 2000, 0, 3, stories, 0.5)
+    moved = half != plain
+    assert 900 < moved.sum() < 1100 and set(half[moved]) == set(stories)
+    assert np.array_equal(half, random_starts(STREAM, 4, 2000, 0, 3, stories, 0.5))
+    for seed, step in ((1, 3), (0, 4)):
+        assert not np.array_equal(moved, random_starts(STREAM, 4, 2000, seed, step, stories, 0.5) >= 100)
+    assert set(random_starts(STREAM, 4, 2000, 0, 3, stories, 1.0)) == set(stories)
 
 
 @pytest.mark.parametrize(

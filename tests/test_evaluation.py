@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tinygpt.evaluation import score_stream, sliding_stride, window_nats
-from tinygpt.model import next_token_nats
+from tinygpt.model import initial_model, next_token_nats
 
 
 def random_stream(n, seed=0):
@@ -46,6 +46,13 @@ def test_sliding_scores_every_target_once_with_half_a_window_before_it(tiny_mode
 def test_windows_that_do_not_overlap_slide_by_a_whole_window(tiny_model):
     stream = random_stream(12 * 7 + 1)
     assert score_stream(tiny_model, stream, 12).nats.tolist() == score_stream(tiny_model, stream).nats.tolist()
+
+
+def test_scores_are_softly_capped(tiny_params):
+    capped = initial_model(tiny_params.model_copy(update={"logit_soft_cap": 0.1}), 20, seed=0).eval()
+    stream = random_stream(100)
+    expected = one_by_one(capped, stream, lambda target: (target - 1) // 12 * 12)
+    assert score_stream(capped, stream).nats == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_model_that_knows_nothing_costs_ln_v_a_target(tiny_model):

@@ -27,7 +27,7 @@ VARIANTS = {
     "textbook": {},
     "gpt2": FORMS["gpt2"],
     "llama": FORMS["llama"] | {"tie_embeddings": True},
-    "relu2": {"mlp": "relu2", "qk_norm": True, "head_bias": False},
+    "relu2": {"mlp": "relu2", "qk_norm": True, "head_bias": False, "logit_soft_cap": 2.0},
     "other": OTHER,
 }
 

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from tests.test_model import VARIANTS
 from tinygpt.fast_step import MANY_ROWS, FastStep, _gelu, weights_of
 from tinygpt.model import KVCache, initial_model
-from tinygpt.writing import ROUNDING
+from tinygpt.writing import ROUNDING, readable_step
 
 V = 50
 
@@ -36,13 +36,12 @@ def test_both_steps_are_the_model(tiny_params, variant):
     expected = model(ids)
     assert expected.abs().max() > 1
     readable, fast = KVCache(model.params, 3), KVCache(model.params, 3)
-    step = FastStep(model, fast)
+    steps = readable_step(model, readable), FastStep(model, fast)
     for cache in (readable, fast):
         model.features(ids[:, :4], cache)
     for position in range(4, 12):
-        features = model.features(ids[:, position : position + 1], readable)
-        assert torch.allclose(model.lm_head(features)[:, 0], expected[:, position], atol=ROUNDING / 5)
-        assert np.allclose(step(ids[:, position].tolist()), expected[:, position], rtol=0, atol=ROUNDING / 5)
+        for step in steps:
+            assert np.allclose(step(ids[:, position].tolist()), expected[:, position], rtol=0, atol=ROUNDING / 5)
     assert readable.lengths.tolist() == fast.lengths.tolist() == [12] * 3
     assert torch.allclose(readable.keys, fast.keys, atol=1e-5)
 
@@ -73,7 +72,7 @@ def test_rows_of_different_lengths_do_not_see_each_other_or_the_filling(tiny_par
         cache.lengths.copy_(lengths)
     for more in range(4):
         now = ids[torch.arange(9), lengths + more]
-        slow = model.lm_head(model.features(now[:, None], readable))[:, 0]
+        slow = model.scores(model.features(now[:, None], readable))[:, 0]
         quick = step(now.tolist())
         for row, length in enumerate(lengths.tolist()):
             expected = model(ids[row : row + 1, : length + more + 1])[0, -1]
@@ -109,7 +108,7 @@ def test_a_rolling_cache_is_a_window_over_positions_without_end(tiny_params, tok
     readable, fast = KVCache(model.params, 2), KVCache(model.params, 2)
     step = FastStep(model, fast)
     for position in range(40):
-        slow = model.lm_head(model.features(ids[:, position : position + 1], readable))[:, 0]
+        slow = model.scores(model.features(ids[:, position : position + 1], readable))[:, 0]
         assert torch.allclose(slow, expected[:, position], atol=ROUNDING / 2), position  # angles grow with the position
         assert np.allclose(step(ids[:, position].tolist()), expected[:, position], rtol=0, atol=ROUNDING / 2), position
 

@@ -14,26 +14,32 @@ def case(request):
     return head, torch.randn(5, 7, 8, requires_grad=True), torch.randint(50, (5, 7))
 
 
+def capped(scores, soft_cap):
+    return soft_cap * torch.tanh(scores / soft_cap) if soft_cap else scores
+
+
 def gradients(loss, head, features):
     return torch.autograd.grad(3 * loss, [features, *head.parameters()])
 
 
+@pytest.mark.parametrize("soft_cap", [0.0, 0.5, 15.0])
 @pytest.mark.parametrize("chunk", [1, 4, 35, 100])
-def test_it_is_the_plain_loss_value_and_gradients(case, chunk, monkeypatch):
+def test_it_is_the_plain_loss_value_and_gradients(case, chunk, soft_cap, monkeypatch):
     monkeypatch.setattr(module, "CHUNK_ON_CPU", chunk)
     head, features, targets = case
-    plain = next_token_nats(head(features), targets).mean()
-    fused = head_loss(head, features, targets)
+    plain = next_token_nats(capped(head(features), soft_cap), targets).mean()
+    fused = head_loss(head, features, targets, soft_cap)
     assert fused.item() == pytest.approx(plain.item(), rel=1e-6)
     for a, b in zip(gradients(plain, head, features), gradients(fused, head, features), strict=True):
         assert torch.allclose(a, b, atol=1e-6)
 
 
-def test_under_autocast_it_is_near_the_plain_loss(case):
+@pytest.mark.parametrize("soft_cap", [0.0, 0.5])
+def test_under_autocast_it_is_near_the_plain_loss(case, soft_cap):
     head, features, targets = case
-    plain = next_token_nats(head(features), targets).mean()
+    plain = next_token_nats(capped(head(features), soft_cap), targets).mean()
     with torch.autocast("cpu", torch.bfloat16):
-        fused = head_loss(head, features, targets)
+        fused = head_loss(head, features, targets, soft_cap)
     assert fused.dtype == torch.float32
     assert fused.item() == pytest.approx(plain.item(), rel=1e-2)
     for a, b in zip(gradients(plain, head, features), gradients(fused, head, features), strict=True):

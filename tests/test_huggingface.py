@@ -156,6 +156,12 @@ def test_params_that_stand_in_the_way_are_named(params):
     )
 
 
+def test_a_soft_cap_is_named_as_in_the_way(params):
+    model = params.model.model_copy(update=FORMS["llama"] | {"logit_soft_cap": 15.0})
+    with pytest.raises(ValueError, match=r"llama needs model\.logit_soft_cap=0\.0 \(is 15\.0\)\. Train"):
+        form_of(model)
+
+
 def test_every_param_of_the_model_is_asked_for_or_free():
     """A new param that changes what the model computes belongs into FORMS, or these exports would be wrong."""
     free = {"n_layer", "n_head", "n_embd", "context_size", "bias", "tie_embeddings", "dropout"}

@@ -32,7 +32,7 @@ VARIANTS = [
     for norm, position, (mlp, qk_norm) in product(
         ("rmsnorm", "layernorm"), ("learned", "rope"), (("gelu", False), ("relu2", True), ("swiglu", True))
     )
-]
+] + [{"position": "learned", "logit_soft_cap": 0.1}]
 
 
 def model_of(tiny_params, **changes):

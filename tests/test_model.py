@@ -43,6 +43,7 @@ FURTHER = [
     PLAIN | {"token_shift": True, "zero_init_outputs": zero, "tie_embeddings": tie}
     for zero, tie in itertools.product((False, True), repeat=2)
 ]
+FURTHER += [PLAIN | {"logit_soft_cap": 8.0, "head_bias": bias} for bias in (False, True)]
 PRODUCT += FURTHER
 VARIANTS += FURTHER
 VOCAB = Vocab("".join(sorted("。，一二三四五六七八兔小狗猫追跑")))
@@ -292,6 +293,14 @@ def test_a_shifted_model_reads_the_position_before_and_no_later_one(tiny_params)
     changed[0, 6] = 19
     moved = (model(ids) - model(changed)).abs().amax(-1)[0] > 1e-4
     assert moved.tolist() == [False] * 6 + [True] * 3 + [False] * 3  # one further with each of the 2 blocks
+
+
+def test_a_soft_cap_by_hand(tiny_params):
+    features = torch.tensor([[1.0] + [0] * 15])
+    for cap, expected in ((0.0, [-10.0, 0, 1, 100]), (2.0, [2 * math.tanh(score / 2) for score in (-10, 0, 1, 100)])):
+        model = GPT(tiny_params.model_copy(update={"logit_soft_cap": cap}), 4)
+        model.lm_head.weight.data[:, 0] = torch.tensor([-10.0, 0, 1, 100])
+        assert model.scores(features).tolist()[0] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("tie", [False, True])

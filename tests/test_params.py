@@ -45,6 +45,9 @@ def test_an_override_reaches_into_a_list():
         ("model.bias=yes", "model.bias = 'yes'"),  # YAML 1.2, as dvc: yes is a word
         ("split.val_share=0.97", "leaves nothing to train on"),
         ("clean.min_chars=99999", "min_chars = 99999 is above max_chars"),
+        ("model.logit_soft_cap=-1", "model.logit_soft_cap = -1: Input should be greater than or equal to 0"),
+        ("train.ema_decay=1", "train.ema_decay = 1: Input should be less than 1"),
+        ("train.story_start_share=1.5", "train.story_start_share = 1.5: Input should be less than or equal to 1"),
         ("train.learning_rate=.nan", "train.learning_rate = nan"),
         ("seed=[1", "is not valid YAML"),
     ],

@@ -51,6 +51,14 @@ def test_muon_takes_the_same_steps_in_two_processes(project):
     check_near(project, alone, within=1e-3)  # Muon rounds to bfloat16 on its way
 
 
+def test_the_average_and_the_story_starts_are_the_same_in_two_processes(project):
+    options = ("-S", "train.ema_decay=0.9", "-S", "train.story_start_share=0.5")
+    run(project, *TRAIN, *options)
+    alone = curve(project)
+    run(project, *TRAIN, *TWO, *options)
+    check_near(project, alone)
+
+
 def test_torchrun_does_the_same(project, alone):
     run(project, "torchrun", "--standalone", "--nproc-per-node=2", "-m", "stages.train")
     check_near(project, alone)

@@ -6,8 +6,10 @@ import signal
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.project import TRAIN, copy_encoded_project, run, set_params, start, wait_for
+from tinygpt.checkpoint import load_checkpoint
 
 OUTPUTS = ("data/model/best.pt", "data/model/last.pt", "reports/training.csv")
 
@@ -34,9 +36,10 @@ runpy.run_module("stages.train", run_name="__main__")
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory, stories) -> Path:
-    """Encoded stories, ready to train on; dropout draws random numbers at each step."""
+    """Encoded stories, ready to train on; dropout draws random numbers at each step, an average runs along."""
     folder = tmp_path_factory.mktemp("resume")
-    copy_encoded_project(folder, stories, {"model.dropout": 0.1, "train.max_steps": 35})
+    changes = {"model.dropout": 0.1, "train.max_steps": 35, "train.ema_decay": 0.9, "train.story_start_share": 0.5}
+    copy_encoded_project(folder, stories, changes)
     return folder
 
 
@@ -44,6 +47,12 @@ def project(tmp_path_factory, stories) -> Path:
 def uninterrupted(project) -> dict[str, bytes]:
     run(project, *TRAIN)
     return {name: (project / name).read_bytes() for name in OUTPUTS}
+
+
+def test_the_last_checkpoint_has_the_average_and_the_weights_that_went_into_it(project, uninterrupted):
+    last = load_checkpoint(project / "data/model/last.pt")
+    assert set(last["weights"]) == set(last["raw_weights"])
+    assert not torch.equal(last["weights"]["lm_head.weight"], last["raw_weights"]["lm_head.weight"])
 
 
 def kill(project: Path, owner: str, name: str, n: int, before: bool = False) -> None:

@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 import torch
 
+from tinygpt.batches import fixed_starts, windows
 from tinygpt.checkpoint import WorkFolder
+from tinygpt.evaluation import window_nats
 from tinygpt.head_loss import head_loss
-from tinygpt.model import initial_model
-from tinygpt.training import Evaluation, Interrupted, Run, train
+from tinygpt.model import initial_model, next_token_nats
+from tinygpt.training import Evaluation, Interrupted, Run, train, update
+from tinygpt.vocab import BOS
 
 V = 20
 
@@ -121,6 +124,59 @@ def test_the_default_recipe_is_plain_adamw_under_a_cosine_to_the_bit(start, stre
         assert torch.equal(tensor, trained.state_dict()[name]), name
 
 
+def test_the_loss_of_a_batch_is_softly_capped(tiny_params, streams, train_params):
+    model = initial_model(tiny_params.model_copy(update={"logit_soft_cap": 0.05}), V, seed=0)
+    spans = torch.from_numpy(streams["train"][None, :13].astype(np.int64))
+    x, y = spans[:, :-1], spans[:, 1:]
+    loss = Run(model, train_params, seed=0).loss(x, y).item()
+    assert loss == pytest.approx(next_token_nats(model(x), y).mean().item(), rel=1e-6)
+
+
+# The average of the weights, and windows at story starts.
+
+
+def test_the_average_of_the_weights_by_hand(tiny_params, streams, train_params):
+    model = initial_model(tiny_params.model_copy(update={"tie_embeddings": True}), V, seed=0)
+    run = Run(model, train_params.model_copy(update={"ema_decay": 0.3}), seed=0)
+    expected = model.token_embedding.weight.detach().clone()
+    for decay in (1 / 10, 2 / 11, 3 / 12, 0.3, 0.3):
+        update(run, streams["train"])
+        expected = decay * expected + (1 - decay) * model.token_embedding.weight.detach()
+        assert torch.allclose(run.averaged.token_embedding.weight, expected, atol=1e-7)
+    assert run.averaged.lm_head.weight is run.averaged.token_embedding.weight
+
+
+def test_the_average_is_evaluated_and_kept_while_the_weights_train_on_as_without(start, streams, tmp_path):
+    plain = start()
+    assert plain.averaged is plain.model
+    WorkFolder(tmp_path / "work").clear()
+    run = start(ema_decay=0.9)
+    for name, tensor in plain.model.state_dict().items():
+        assert torch.equal(tensor, run.model.state_dict()[name]), name
+    starts = fixed_starts(streams["val"], 12, 8)
+    val, raw_val = (
+        window_nats(model, streams["val"], starts, 12) / (12 * len(starts)) for model in (run.averaged, run.model)
+    )
+    assert run.history[-1].val_nats_per_token == pytest.approx(val) != pytest.approx(raw_val)
+    assert run.best.step == 25
+    for name, tensor in run.averaged.state_dict().items():
+        assert torch.equal(tensor, run.best_weights[name]), name
+
+
+@pytest.mark.parametrize("grad_accum", [1, 2])
+def test_all_windows_can_begin_at_story_starts(start, monkeypatch, grad_accum):
+    first = []
+
+    def watched(*args):
+        x, y = windows(*args)
+        first.extend(x[:, 0].tolist())
+        return x, y
+
+    monkeypatch.setattr("tinygpt.training.windows", watched)
+    start(story_start_share=1.0, grad_accum=grad_accum)
+    assert first == [BOS] * (25 * 4)
+
+
 # Stopping and going on.
 
 
@@ -135,20 +191,21 @@ def test_a_signal_ends_the_step_saves_and_the_next_run_goes_on(start, number, co
     assert [evaluation.step for evaluation in resumed.evaluations] == [20, 25]
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_resumed_run_is_the_uninterrupted_one_to_the_bit(start, tmp_path, precision):
-    whole = start(precision=precision)
+@pytest.mark.parametrize("changes", [{}, {"precision": "bf16"}, {"ema_decay": 0.9, "story_start_share": 0.5}])
+def test_a_resumed_run_is_the_uninterrupted_one_to_the_bit(start, tmp_path, changes):
+    whole = start(**changes)
     curve = (tmp_path / "training.csv").read_bytes()
     WorkFolder(tmp_path / "work").clear()
     for at_step in (3, 10, 21):
         with pytest.raises(Interrupted):
-            start(Recorder(interrupt(), at_step), precision=precision)
+            start(Recorder(interrupt(), at_step), **changes)
         torch.rand(7)  # what else the process draws in between must not matter
-    resumed = start(precision=precision)
+    resumed = start(**changes)
     assert resumed.history == whole.history and resumed.best == whole.best
     assert (tmp_path / "training.csv").read_bytes() == curve
     for name, tensor in whole.model.state_dict().items():
         assert torch.equal(tensor, resumed.model.state_dict()[name]), name
+        assert torch.equal(whole.averaged.state_dict()[name], resumed.averaged.state_dict()[name]), name
         assert torch.equal(whole.best_weights[name], resumed.best_weights[name]), name
 
 
@@ -195,7 +252,7 @@ def test_patience_ends_a_run_that_gets_no_better(start):
 def test_a_loss_that_is_not_finite_names_step_loss_learning_rate_and_checkpoint(start, monkeypatch, tmp_path):
     losses = itertools.chain([1.0] * 17, [math.nan])
     monkeypatch.setattr(
-        "tinygpt.training.head_loss", lambda head, features, targets: head(features).sum() * 0 + next(losses)
+        "tinygpt.training.head_loss", lambda head, features, targets, soft_cap: head(features).sum() * 0 + next(losses)
     )
     with pytest.raises(FloatingPointError, match=r"the loss is nan at step 17, learning rate 0\.00\d+.*is of step 10;"):
         start()
@@ -215,7 +272,7 @@ def test_a_spike_is_named_and_noise_is_not(start, monkeypatch):
     noise[80] = 5.0
     losses = iter(noise)
     monkeypatch.setattr(
-        "tinygpt.training.head_loss", lambda head, features, targets: head(features).sum() * 0 + next(losses)
+        "tinygpt.training.head_loss", lambda head, features, targets, soft_cap: head(features).sum() * 0 + next(losses)
     )
     display = Recorder()
     start(display, max_steps=99)

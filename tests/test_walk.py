@@ -13,7 +13,7 @@ from tinygpt.walk import forward_walk, sizes
     [
         {},
         {"position": "rope", "mlp": "swiglu", "norm": "layernorm", "bias": False},
-        {"mlp": "relu2", "qk_norm": True, "tie_embeddings": True, "dropout": 0.1},
+        {"mlp": "relu2", "qk_norm": True, "tie_embeddings": True, "dropout": 0.1, "logit_soft_cap": 2.0},
     ],
 )
 def test_letters_and_numbers_agree(tiny_params, variant):
@@ -50,6 +50,11 @@ def test_the_walk_ends_in_what_the_model_gives(tiny_params):
     assert (
         forward_walk(tiny_params, 50, 3)[-1].shape == GPT(tiny_params, 50)(torch.zeros(3, 12, dtype=torch.long)).shape
     )
+
+
+def test_a_soft_cap_is_the_last_step(tiny_params):
+    names = [step.name for step in forward_walk(tiny_params.model_copy(update={"logit_soft_cap": 2.0}), 50, 3)]
+    assert names == [step.name for step in forward_walk(tiny_params, 50, 3)] + ["soft_cap"]
 
 
 def test_a_large_model_costs_nothing(params):

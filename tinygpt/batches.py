@@ -3,7 +3,8 @@
 import numpy as np
 import torch
 
-from tinygpt.tokens import TokenStream
+from tinygpt.tokens import TokenStream, pieces
+from tinygpt.vocab import BOS
 
 Stream = TokenStream | np.ndarray
 
@@ -17,14 +18,38 @@ def check_fits(stream: Stream, context_size: int, name: str) -> None:
         )
 
 
-def random_starts(stream: Stream, context_size: int, batch_size: int, seed: int, step: int) -> np.ndarray:
+def random_starts(
+    stream: Stream,
+    context_size: int,
+    batch_size: int,
+    seed: int,
+    step: int,
+    stories: np.ndarray | None = None,
+    story_share: float = 0.0,
+) -> np.ndarray:
     """Where the windows of `step` start: (B,), uniform over the stream.
+
+    With the probability `story_share` a window starts at one of `stories` (S,) instead, uniform over them;
+    the other windows are those of a run without.
 
     A function of seed and step alone: there is no sampler state to save, and a resumed run, or one
     split over several processes, draws the same windows.
     """
     rng = np.random.default_rng((seed, step))
-    return rng.integers(len(stream) - context_size, size=batch_size)
+    starts = rng.integers(len(stream) - context_size, size=batch_size)
+    if story_share:
+        starts = np.where(rng.random(batch_size) < story_share, rng.choice(stories, batch_size), starts)
+    return starts
+
+
+def story_starts(stream: Stream, context_size: int) -> np.ndarray:
+    """Where the stories begin whose window fits into the stream: (S,), in order."""
+    found, first = [], 0
+    for piece in pieces(stream):
+        found.append(first + np.flatnonzero(piece == BOS))
+        first += len(piece)
+    starts = np.concatenate(found)
+    return starts[starts < len(stream) - context_size]
 
 
 def fixed_starts(stream: Stream, context_size: int, n_windows: int) -> np.ndarray:

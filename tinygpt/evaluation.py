@@ -102,7 +102,7 @@ def _score_windows(model: GPT, stream: Stream, starts: np.ndarray, length: int, 
         features = model.features(x)[:, -n_scored:].flatten(0, 1)  # (B · n_scored, C)
         targets = y[:, -n_scored:].flatten()
         for vectors, target in zip(features.split(n_rows), targets.split(n_rows), strict=True):
-            log_odds = model.lm_head(vectors).float().log_softmax(dim=-1)  # (rows, V)
+            log_odds = model.scores(vectors).float().log_softmax(dim=-1)  # (rows, V)
             top = log_odds.max(dim=-1)
             rows = slice(done, done + len(target))
             done += len(target)

@@ -83,6 +83,7 @@ class FastStep:
     def __init__(self, model: GPT, cache: KVCache) -> None:
         params = model.params
         self.n_head, self.context_size, self.qk_norm = params.n_head, params.context_size, params.qk_norm
+        self.soft_cap = params.logit_soft_cap
         self.eps = model.final_norm.eps * params.n_embd
         self.activation = ACTIVATIONS[params.mlp]
         self.lengths = cache.lengths.numpy()
@@ -115,7 +116,8 @@ class FastStep:
             wide = block.up(normed)
             x += block.down(self._bend(block.gate(normed)) * wide if block.gate else self._bend(wide))
         lengths += 1
-        return self.head(_unit(x, self.eps))
+        logits = self.head(_unit(x, self.eps))
+        return self.soft_cap * np.tanh(logits / self.soft_cap) if self.soft_cap else logits
 
     def _project(self, block: BlockWeights, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Query, key and value of every head: (B, C) -> (3, B, H, D)."""

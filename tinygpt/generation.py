@@ -93,7 +93,7 @@ def last_logits(model: GPT, ids: Sequence[int], n_prompt: int, overflow: str) ->
             features = model.features(window[:, position : position + 1], cache)
     else:
         features = model.features(torch.tensor([ids[window_start(len(ids), S, overflow) :]], device=device))
-    return model.lm_head(features[0, -1]).float().cpu()
+    return model.scores(features[0, -1]).float().cpu()
 
 
 @torch.no_grad()

@@ -24,6 +24,7 @@ FORMS = {
         "head_bias": False,
         "qk_norm": False,
         "token_shift": False,
+        "logit_soft_cap": 0.0,
     },
     "llama": {
         "norm": "rmsnorm",
@@ -32,6 +33,7 @@ FORMS = {
         "head_bias": False,
         "qk_norm": False,
         "token_shift": False,
+        "logit_soft_cap": 0.0,
     },
 }
 

@@ -58,7 +58,7 @@ def trace(model: GPT, ids: Tensor) -> Iterator[Step]:
         yield Step("after_mlp", "B, T, C", x)
     x = model.final_norm(x)
     yield Step("final_norm", "B, T, C", x)
-    yield Step("logits", "B, T, V", model.lm_head(x))
+    yield Step("logits", "B, T, V", model.scores(x))
 
 
 def trace_attention(block: Block, x: Tensor) -> Iterator[Step]:

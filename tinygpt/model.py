@@ -323,7 +323,7 @@ class GPT(nn.Module):
             nn.init.zeros_(self.lm_head.weight)
 
     def features(self, ids: Tensor, cache: KVCache | None = None) -> Tensor:
-        """The vectors that lm_head reads: (B, T) ids -> (B, T, C).
+        """The vectors that `scores` reads: (B, T) ids -> (B, T, C).
 
         With a cache the ids are the next ones of its first B rows, each of which counts its positions on.
         """
@@ -340,9 +340,17 @@ class GPT(nn.Module):
             x = block(x, layer)
         return self.final_norm(x)
 
+    def scores(self, features: Tensor) -> Tensor:
+        """The score of every entry of the vocabulary: (..., C) -> (..., V) logits.
+
+        With `logit_soft_cap` none gets beyond ± the cap. Source: Gemma 2, arXiv 2408.00118.
+        """
+        logits, cap = self.lm_head(features), self.params.logit_soft_cap
+        return cap * torch.tanh(logits / cap) if cap else logits
+
     def forward(self, ids: Tensor) -> Tensor:
         """Scores of the next character at every position: (B, T) ids -> (B, T, V) logits."""
-        return self.lm_head(self.features(ids))
+        return self.scores(self.features(ids))
 
 
 def next_token_nats(logits: Tensor, targets: Tensor) -> Tensor:

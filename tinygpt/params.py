@@ -110,6 +110,7 @@ class ModelParams(Section):
     tie_embeddings: bool
     qk_norm: bool
     token_shift: bool
+    logit_soft_cap: float = Field(ge=0)
     dropout: float = Field(ge=0, lt=1)
     init_std: float = Field(gt=0)
     zero_init_outputs: bool
@@ -131,6 +132,7 @@ class ModelParams(Section):
 class TrainParams(Section):
     batch_size: int = Field(ge=1)
     max_steps: int = Field(ge=1)
+    story_start_share: float = Field(ge=0, le=1)
     optimizer: Literal["adamw", "muon"]
     learning_rate: float = Field(gt=0)
     muon_learning_rate: float = Field(gt=0)
@@ -144,6 +146,7 @@ class TrainParams(Section):
     beta1: float = Field(ge=0, lt=1)
     beta2: float = Field(ge=0, lt=1)
     grad_clip: float = Field(gt=0)
+    ema_decay: float = Field(ge=0, lt=1)
     max_seconds: float | None = Field(gt=0)
     patience: int | None = Field(ge=1)
     grad_accum: int = Field(ge=1)

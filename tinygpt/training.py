@@ -1,5 +1,6 @@
 """The training loop."""
 
+import copy
 import csv
 import io
 import math
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tinygpt.batches import Stream, fixed_starts, random_starts, windows
+from tinygpt.batches import Stream, fixed_starts, random_starts, story_starts, windows
 from tinygpt.checkpoint import WorkFolder
 from tinygpt.devices import autocast_dtype, compiled
 from tinygpt.evaluation import window_nats
@@ -79,7 +80,7 @@ class BatchLoss(nn.Module):
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         with torch.autocast(x.device.type, self.precision, enabled=self.precision is not None):
-            return head_loss(self.model.lm_head, self.features(x), y)
+            return head_loss(self.model.lm_head, self.features(x), y, self.model.params.logit_soft_cap)
 
 
 class Run:
@@ -87,6 +88,7 @@ class Run:
 
     def __init__(self, model: GPT, params: TrainParams, seed: int, group: Group | None = None) -> None:
         self.model = model
+        self.averaged = copy.deepcopy(model) if params.ema_decay else model  # what is evaluated and kept
         self.params = params
         self.seed = seed
         self.group = group or Group()
@@ -102,6 +104,7 @@ class Run:
         self.best_weights: dict[str, Tensor] = {}
         self.grad_norms: list[float] = []  # since the last evaluation
         self.average = self.variance = 0.0  # of the batch losses, over the last ones
+        self.stories: np.ndarray | None = None  # where the training stream's stories begin, once it matters
         self.seconds = {"training": 0.0, "evaluating": 0.0}  # over all sittings
 
     def state(self) -> dict[str, Any]:
@@ -114,6 +117,7 @@ class Run:
             "step": self.step,
             "seed": self.seed,
             "weights": self.model.state_dict(),
+            "averaged": self.averaged.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "history": [tuple(evaluation) for evaluation in self.history],
             "best": tuple(self.best) if self.best else None,
@@ -126,6 +130,7 @@ class Run:
 
     def restore(self, state: dict[str, Any]) -> None:
         self.model.load_state_dict(state["weights"])
+        self.averaged.load_state_dict(state["averaged"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.history = [Evaluation(*row) for row in state["history"]]
         self.best = Evaluation(*state["best"]) if state["best"] else None
@@ -202,7 +207,11 @@ def update(run: Run, stream: Stream) -> Update:
     learning_rate = learning_rate_at(step, params, run.elapsed)
     set_learning_rate(run.optimizer, learning_rate)
     context_size = run.model.params.context_size
-    starts = random_starts(stream, context_size, params.batch_size, run.seed, step)[group.rank :: group.size]
+    if params.story_start_share and run.stories is None:
+        run.stories = story_starts(stream, context_size)
+    starts = random_starts(
+        stream, context_size, params.batch_size, run.seed, step, run.stories, params.story_start_share
+    )[group.rank :: group.size]
     if run.model.params.dropout:
         torch.manual_seed(dropout_seed(run.seed, step, group.rank))
 
@@ -220,9 +229,24 @@ def update(run: Run, stream: Stream) -> Update:
 
     grad_norm = torch.nn.utils.clip_grad_norm_(run.model.parameters(), params.grad_clip).item()
     run.optimizer.step()
+    average_weights(run)
     run.grad_norms.append(grad_norm)
     run.step += 1
     return Update(run.step, nats, learning_rate, watch_for_spike(run, nats, learning_rate, grad_norm))
+
+
+@torch.no_grad()
+def average_weights(run: Run) -> None:
+    """Exponential moving average: of the average the share d stays, the new weights make up the rest.
+
+    d grows up to `ema_decay`: min(ema_decay, (1 + t) / (10 + t)) after t updates. So the initial weights,
+    which the average starts from, are soon gone, and it is ready to use at any step with no correction;
+    early on it reaches back over the last ninth of the way. Source: tf.train.ExponentialMovingAverage.
+    """
+    if run.params.ema_decay:
+        decay = min(run.params.ema_decay, (1 + run.step) / (10 + run.step))
+        for average, weight in zip(run.averaged.parameters(), run.model.parameters(), strict=True):
+            average.lerp_(weight, 1 - decay)
 
 
 def evaluate(run: Run, streams: dict[str, Stream]) -> None:
@@ -232,7 +256,7 @@ def evaluate(run: Run, streams: dict[str, Stream]) -> None:
     learning_rate = learning_rate_at(run.step, run.params, run.elapsed)
     for split in ("train", "val"):
         starts = fixed_starts(streams[split], context_size, run.params.eval_windows)
-        nats = window_nats(run.model, streams[split], starts[group.rank :: group.size], context_size)
+        nats = window_nats(run.averaged, streams[split], starts[group.rank :: group.size], context_size)
         losses[split] = group.sum([nats])[0] / (len(starts) * context_size)
         check_finite(losses[split], f"the {split} loss", run, learning_rate)
     grad_norm = sum(run.grad_norms) / max(1, len(run.grad_norms))
@@ -241,7 +265,7 @@ def evaluate(run: Run, streams: dict[str, Stream]) -> None:
     run.history.append(evaluation)
     if run.best is None or evaluation.val_nats_per_token < run.best.val_nats_per_token:
         run.best = evaluation
-        run.best_weights = {name: tensor.detach().clone() for name, tensor in run.model.state_dict().items()}
+        run.best_weights = {name: tensor.detach().clone() for name, tensor in run.averaged.state_dict().items()}
 
 
 def check_finite(nats: float, what: str, run: Run, learning_rate: float) -> None:

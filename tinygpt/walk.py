@@ -33,6 +33,7 @@ PARTS = {
     "block": ("(B, T, C)", "what leaves the block"),
     "final_norm": ("(B, T, C)", "bring each vector to the same scale"),
     "lm_head": ("(B, T, V)", "a score for every entry of the vocabulary"),
+    "soft_cap": ("(B, T, V)", "cap · tanh(score / cap): none gets beyond ± the cap"),
 }
 
 
@@ -85,7 +86,9 @@ def forward_walk(params: ModelParams, vocab_size: int, batch_size: int) -> list[
         watch(block, f"blocks.{number}", "block")
     for name in ("final_norm", "lm_head"):
         watch(getattr(model, name), name, name)
-    model(ids)
+    logits = model(ids)
+    if params.logit_soft_cap:
+        record("soft_cap", "soft_cap", logits)
     return steps
 
 

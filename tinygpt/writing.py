@@ -125,7 +125,7 @@ class Rows:
             parts.append(self.step([text.ids[-1] for text in self.cached]))
         if self.sliding:
             windows = torch.tensor([text.ids[-self.S :] for text in self.sliding], device=self.device)
-            parts.append(self.model.lm_head(self.model.features(windows)[:, -1]).float().cpu().numpy())
+            parts.append(self.model.scores(self.model.features(windows)[:, -1]).float().cpu().numpy())
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _slides(self, text: Text) -> bool:
@@ -159,7 +159,7 @@ def readable_step(model: GPT, cache: KVCache) -> Callable[[list[int]], np.ndarra
 
     def step(ids: list[int]) -> np.ndarray:
         features = model.features(torch.tensor(ids, device=cache.keys.device)[:, None], cache)
-        return model.lm_head(features[:, -1]).float().cpu().numpy()
+        return model.scores(features[:, -1]).float().cpu().numpy()
 
     return step
 
