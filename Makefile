@@ -19,7 +19,7 @@ repro: $(INSTALLED)
 	$(BIN)/dvc repro
 	@echo
 	@sed -n 3p reports/report.md
-	@echo "The report: reports/report.md, or reports/report.html as one file"
+	@echo "The report: reports/report.md, or reports/report.html as one file; to look into the model: reports/explorer.html"
 
 test: lint
 	$(BIN)/python -m pytest

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.browser import browser  # noqa: F401  a fixture
 from tinygpt.model import GPT, initial_model
 from tinygpt.params import ModelParams, Params, load_params
 from tinygpt.vocab import Vocab

@@ -15,12 +15,12 @@ from tests.conftest import ROOT
 STAGES = YAML(typ="safe").load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
 NO_OUTS = {"data/checkpoints"}  # work in progress belongs to nobody
 BESIDE_THE_PIPELINE = {"compare", "describe", "export"}  # commands that are no stages
-NOT_IN_GIT = {"reports/report.html"}
+NOT_IN_GIT = {"reports/report.html", "reports/explorer.html"}
 READ_BESIDE_PARAMS = {"runtime"}  # how to run, not what
 
 
 def test_the_stages_in_order():
-    assert list(STAGES) == ["download", "split", "vocab", "encode", "train", "evaluate", "sample", "report"]
+    assert list(STAGES) == ["download", "split", "vocab", "encode", "train", "evaluate", "sample", "report", "explore"]
     assert sorted(STAGES) == sorted(path.stem for path in (ROOT / "stages").glob("*.py") if is_stage(path))
 
 
@@ -48,8 +48,14 @@ def test_the_default_paths_are_the_deps_and_outs(name):
 def test_the_code_deps_are_the_imports(name):
     code = imported(Path(f"stages/{name}.py"))
     if {"tinygpt/report.py", "tinygpt/page.py"} & code:  # these read them
-        code |= {path.relative_to(ROOT).as_posix() for path in (ROOT / "tinygpt" / "templates").iterdir()}
+        code |= files_in("tinygpt/templates")
+    if "tinygpt/explorer.py" in code:
+        code |= files_in("tinygpt/web")
     assert code_deps(STAGES[name]) == code
+
+
+def files_in(folder: str) -> set[str]:
+    return {path.relative_to(ROOT).as_posix() for path in (ROOT / folder).rglob("*") if path.is_file()}
 
 
 def code_deps(stage: dict) -> set[str]:
@@ -99,7 +105,7 @@ def test_modules_import_one_way():
         *("checkpoint", "optim", "devices", "processes", "evaluation", "training", "measures", "kneser_ney"),
         *("baselines", "analysis", "fast_step", "generation", "writing", "scoring", "copies"),
         *("sample_stats", "comparison"),
-        *("walk", "inside", "words", "charts", "heatmaps", "markdown", "report", "page"),
+        *("walk", "inside", "words", "charts", "heatmaps", "markdown", "report", "page", "explorer"),
         *("huggingface", "export", "model_card", "cli", "__main__"),
     ]
     modules = {path.stem for path in (ROOT / "tinygpt").glob("*.py")} - {"__init__"}

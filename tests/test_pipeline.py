@@ -12,6 +12,7 @@ from tests.project import BIN, copy_project, run
 from tinygpt.checkpoint import load_model
 from tinygpt.markdown import html_cell
 
+STAGES = ("download", "split", "vocab", "encode", "train", "evaluate", "sample", "report", "explore")
 OUTPUTS = [
     *("data/raw/stories.parquet", "data/vocab.json", "data/encoded/meta.json"),
     *(f"data/split/{name}.parquet" for name in ("train", "val", "test")),
@@ -19,7 +20,7 @@ OUTPUTS = [
     *("data/model/best.pt", "data/model/last.pt"),
     *("reports/source.json", "reports/split.json", "reports/training.csv", "reports/cost.json", "reports/metrics.json"),
     *("reports/analysis.json", "reports/stories.csv"),
-    *("reports/samples.json", "reports/report.md", "reports/report.html"),
+    *("reports/samples.json", "reports/report.md", "reports/report.html", "reports/explorer.html"),
     *(f"reports/figures/{name}.svg" for name in ("loss", "attention", "head", "position")),
 ]
 
@@ -100,7 +101,7 @@ def test_stages_run_alone_write_the_same_bytes(project):
         name for name in OUTPUTS if not name.endswith(("cost.json", "report.md", "report.html"))
     ]  # these tell the time it took
     before = {name: (project / name).read_bytes() for name in names}
-    for stage in ("download", "split", "vocab", "encode", "train", "evaluate", "sample", "report"):
+    for stage in STAGES:
         assert f"{stage}: " in run(project, "python", "-m", f"stages.{stage}")
     for name in names:
         assert (project / name).read_bytes() == before[name], name
@@ -174,6 +175,7 @@ def test_an_unpacked_archive_is_enough(tmp_path, stories):
         ("evaluate", "data/model", "train"),
         ("sample", "data/model", "train"),
         ("report", "reports/samples.json", "sample"),
+        ("explore", "reports/metrics.json", "evaluate"),
     ],
 )
 def test_a_missing_input_names_the_stage_to_run_first(project, tmp_path, stage, missing, first):
@@ -214,6 +216,6 @@ def test_a_prompt_with_unknown_characters_is_named(project):
     run(project, "git", "checkout", "-q", ".")
 
 
-@pytest.mark.parametrize("stage", ["download", "split", "vocab", "encode", "train", "evaluate", "sample", "report"])
+@pytest.mark.parametrize("stage", STAGES)
 def test_every_stage_has_help(project, stage):
     assert "Usage:" in run(project, "python", "-m", f"stages.{stage}", "--help")
