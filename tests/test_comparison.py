@@ -95,14 +95,14 @@ def test_students_t_beyond_the_table():
 
 
 def test_the_page_holds_params_differences_and_samples(params):
-    runs = [make_run("HEAD"), make_run("s1", seed=1, add=0.1), make_run("deep", n_layer=6, add=-0.25, text="a|b\nc")]
+    runs = [make_run("HEAD"), make_run("s1", seed=1, add=0.1), make_run("deep", n_layer=6, add=-0.25, text="a|b\n<c>")]
     page = make_comparison(group_runs(runs), params.evaluate)
     table = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in page.splitlines() if "|" in line]
     header, _, first, second = table[:4]
     assert header[:4] == ["run", "`model.n_layer`", "seeds", "test nats per token"]
     assert first[:5] == ["HEAD, s1", "4", "2", "2.0500 ± 0.0707", ""]
     assert second[:5] == ["deep", "6", "1", "1.7500", "-0.3000 [-0.3000, -0.3000]"]
-    assert "| 从前， (100)" in page and "a\\|b<br>c" in page and "![Loss by step](compare.svg)" in page
+    assert "| 从前， (100)" in page and "a\\|b<br>&lt;c&gt;" in page and "![Loss by step](compare.svg)" in page
 
 
 def test_the_curves_are_svg_with_text_theme_and_the_same_bytes():

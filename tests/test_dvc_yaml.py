@@ -104,8 +104,8 @@ def test_modules_import_one_way():
         *("parallel", "vocab", "ngrams", "duplicates", "splitting", "leaks", "tokens", "batches", "model", "head_loss"),
         *("checkpoint", "optim", "devices", "processes", "evaluation", "training", "measures", "kneser_ney"),
         *("baselines", "analysis", "fast_step", "generation", "writing", "scoring", "copies"),
-        *("sample_stats", "comparison"),
-        *("walk", "inside", "words", "charts", "heatmaps", "markdown", "report", "page", "explorer"),
+        *("sample_stats", "markdown", "comparison"),
+        *("walk", "inside", "words", "charts", "heatmaps", "report", "page", "explorer"),
         *("huggingface", "export", "model_card", "cli", "__main__"),
     ]
     modules = {path.stem for path in (ROOT / "tinygpt").glob("*.py")} - {"__init__"}

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from tabulate import tabulate
 
+from tinygpt.markdown import html_cell
 from tinygpt.measures import paired_interval, paired_t
 from tinygpt.params import EvaluateParams
 
@@ -181,7 +182,7 @@ def _spread(values: Sequence[float], digits: int) -> str:
 
 def _cell(value: Any) -> str:
     items = value if isinstance(value, list) else [value]
-    return "<br>".join(str(item).replace("|", "\\|").replace("\n", "<br>") for item in items)
+    return "<br>".join(html_cell(str(item)).replace("|", "\\|") for item in items)
 
 
 def _table(rows: Sequence[Sequence[Any]], headers: Sequence[str]) -> str:
