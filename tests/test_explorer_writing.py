@@ -9,6 +9,7 @@ import pytest
 import torch
 from playwright.sync_api import Browser, Page, expect
 
+from benchmarks.explorer import READY, measure
 from tinygpt.checkpoint import TrainedModel
 from tinygpt.evaluation import score_stream
 from tinygpt.explorer import headline, make_explorer, pack
@@ -550,3 +551,13 @@ def test_nothing_moves_when_numbers_change(open_page, file, width):
     for part in page.locator("#parameters .part").all():
         part.click()
         assert page.evaluate(height) == before
+
+
+# The benchmark.
+
+
+def test_the_benchmark_measures_the_first_view_and_the_writing(open_page, file: Path):
+    page = open_page(file, "ids")
+    page.wait_for_function(READY)
+    found = measure(page)
+    assert len(found) == 4 and all(value > 0 for value in found.values())
