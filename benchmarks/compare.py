@@ -58,20 +58,27 @@ def compare(
 def run_once(
     folder: Path, overrides: list[str], split_dir: Path, encoded_dir: Path, vocab_path: Path
 ) -> tuple[dict, dict]:
-    metrics_path, cost_path = folder / "metrics.json", folder / "cost.json"
+    metrics_path = folder / "metrics.json"
     if not metrics_path.exists():
-        options = [option for override in overrides for option in ("-S", override)]
+        train_once(folder, overrides, encoded_dir, vocab_path)
         where = ["--encoded-dir", encoded_dir, "--model-dir", folder / "model", "--curve-path", folder / "training.csv"]
-        train = [*where, "--vocab-path", vocab_path, "--cost-path", cost_path]
-        stage("train", *train, "--checkpoint-dir", folder / "checkpoints", *options)
         tables = ["--analysis-path", folder / "analysis.json", "--stories-path", folder / "stories.csv"]
-        evaluate = [*where, "--split-dir", split_dir, *tables, "--metrics-path", metrics_path]
-        stage("evaluate", *evaluate, *options)
-    return read_json(metrics_path), read_json(cost_path)
+        stage("evaluate", overrides, *where, "--split-dir", split_dir, *tables, "--metrics-path", metrics_path)
+    return read_json(metrics_path), read_json(folder / "cost.json")
 
 
-def stage(name: str, *arguments: object) -> None:
-    subprocess.run([sys.executable, "-m", f"stages.{name}", *map(str, arguments)], check=True, stdout=sys.stderr)
+def train_once(folder: Path, overrides: list[str], encoded_dir: Path, vocab_path: Path) -> None:
+    """The train stage in a folder of its own; what is there already goes on, or is done."""
+    ins = ["--encoded-dir", encoded_dir, "--vocab-path", vocab_path]
+    outs = ["--model-dir", folder / "model", "--curve-path", folder / "training.csv"]
+    outs += ["--cost-path", folder / "cost.json", "--checkpoint-dir", folder / "checkpoints"]
+    stage("train", overrides, *ins, *outs)
+
+
+def stage(name: str, overrides: list[str], *arguments: object) -> None:
+    options = [word for override in overrides for word in ("-S", override)]
+    command = [sys.executable, "-m", f"stages.{name}", *map(str, arguments), *options]
+    subprocess.run(command, check=True, stdout=sys.stderr)
 
 
 def difference(losses: list[float], reference: list[float]) -> str:

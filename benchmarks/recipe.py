@@ -19,7 +19,7 @@ from typing import Annotated, Any, NamedTuple
 import typer
 from tabulate import tabulate
 
-from benchmarks.compare import difference, stage
+from benchmarks.compare import difference, train_once
 from benchmarks.training import seconds_per_step
 from tinygpt.checkpoint import load_model
 from tinygpt.evaluation import score_stream
@@ -135,7 +135,7 @@ def result_of(name: str, overrides: str, seed: int, data_dir: Path, runs_dir: Pa
         if result.corpus == corpus and result.params() == params:
             return result
     folder = runs_dir / f"{name}-{seed}-{corpus[:8]}"
-    train_once(folder, options, data_dir)
+    train_once(folder, options, data_dir / "encoded", data_dir / "vocab.json")
     trained = load_model(folder / "model" / "best.pt")
     test_nats = score_stream(trained.model, TokenStream(data_dir / "encoded" / "test.bin")).nats.mean()
     step_positions = params.train.batch_size * params.model.context_size
@@ -146,15 +146,6 @@ def result_of(name: str, overrides: str, seed: int, data_dir: Path, runs_dir: Pa
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(result._asdict()) + "\n")
     return result
-
-
-def train_once(folder: Path, options: list[str], data_dir: Path) -> None:
-    """The train stage in a folder of its own; what is there already goes on, or is done."""
-    ins = ["--encoded-dir", data_dir / "encoded", "--vocab-path", data_dir / "vocab.json"]
-    outs = ["--model-dir", folder / "model", "--curve-path", folder / "training.csv"]
-    outs += ["--cost-path", folder / "cost.json", "--checkpoint-dir", folder / "checkpoints"]
-    set_params = [word for option in options for word in ("-S", option)]
-    stage("train", *ins, *outs, *set_params)
 
 
 def load_results(path: Path) -> list[Result]:
